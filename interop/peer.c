@@ -16,7 +16,7 @@
  *   word OFFSET [VALUE]                  "word VALUE": eight bytes as a number of this machine; first set if given
  *   recv ID OFFSET LEN                   posts a receive
  *   post ID OP OFFSET LEN [REMOTE RKEY [A [B]]]
- *        OP: send send_imm send_inv write write_imm read cas faa; A: immediate, key, compare or addend; B: swap.
+ *        OP: send send_imm send_inv local_inv write write_imm read cas faa; A: immediate, key, compare or addend; B: swap.
  *        For ud REMOTE is the queue pair's number and RKEY the Q_Key.
  *   wait MILLISECONDS                    "wc ID STATUS OPCODE LEN FLAGS IMM-OR-KEY SOURCE-QPN", or "none"
  *   window OFFSET LEN                    binds a type 2 memory window: "window RKEY"
@@ -209,6 +209,8 @@ static int post(uint64_t id, const char *name, uint64_t offset, uint32_t len, ui
 		w.opcode = IBV_WR_SEND_WITH_IMM, w.imm_data = htonl(a);
 	else if (!strcmp(name, "send_inv"))
 		w.opcode = IBV_WR_SEND_WITH_INV, w.invalidate_rkey = a;
+	else if (!strcmp(name, "local_inv"))
+		w.opcode = IBV_WR_LOCAL_INV, w.invalidate_rkey = a, w.num_sge = 0;
 	else if (!strcmp(name, "write"))
 		w.opcode = IBV_WR_RDMA_WRITE;
 	else if (!strcmp(name, "write_imm"))

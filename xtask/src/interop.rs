@@ -4,7 +4,7 @@ mod image;
 mod vm;
 mod world;
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -51,6 +51,9 @@ pub(crate) struct Args {
     /// Only run the conformance suite of verbs in the guest, over the kernel's device as a card
     #[arg(long, conflicts_with_all = ["short", "long", "mtu", "pcap", "json", "speed", "stall", "write_docs"])]
     card: bool,
+    /// Only run programs of ours over the kernel's device as a card, and between it and ours
+    #[arg(long, conflicts_with_all = ["short", "mtu", "pcap", "json", "speed", "stall", "card", "write_docs"])]
+    programs: bool,
     /// Print the results as JSON
     #[arg(long)]
     json: bool,
@@ -90,7 +93,13 @@ fn run_built(args: &Args, program: &str, build: Build) -> Result<()> {
     };
     let mut guest = Guest::boot(&image, &shape, &world)?;
     say!("interop: Linux {} is up with {} after {}", guest.kernel, guest.accelerator, watch.read());
-    let suite = if args.card { Some(build_suite()?) } else { None };
+    let more = if args.card {
+        vec!["--card".into(), build_test("ferroce-conformance", SUITE)?.into()]
+    } else if args.programs {
+        programs(args.long)?
+    } else {
+        Vec::new()
+    };
     let result = Cmd::new("ip")
         .args(["netns", "exec", world.namespace(), program, "--guest", world::GUEST])
         .arg("--versions")
@@ -100,7 +109,7 @@ fn run_built(args: &Args, program: &str, build: Build) -> Result<()> {
         .arg("--ferroce")
         .arg(ferroce())
         .args(pass_on(args))
-        .args(suite.iter().flat_map(|suite| [OsStr::new("--card"), suite.as_os_str()]))
+        .args(more)
         .env("FERROCE_NETDEV", world::DEVICES)
         .run();
     if result.is_err() {
@@ -126,6 +135,12 @@ pub(crate) fn check() -> Result<String> {
 /// The long form, for the soak.
 pub(crate) fn long() -> Result<()> {
     run(&Args { long: true, ..Args::default() })
+}
+
+/// All that runs over the kernel's device as a card, in its long form.
+pub(crate) fn cards() -> Result<()> {
+    run(&Args { card: true, ..Args::default() })?;
+    run(&Args { programs: true, long: true, ..Args::default() })
 }
 
 /// What stands in the way, and what to do about it.
@@ -163,13 +178,33 @@ fn build_speed() -> Result<PathBuf> {
     Ok(dir.join(target).join("release/ferroce-speed"))
 }
 
-/// The conformance suite over a card, as a program.
-fn build_suite() -> Result<PathBuf> {
+/// What runs over the kernel's device beside the conformance suite, as options.
+fn programs(long: bool) -> Result<Vec<OsString>> {
+    Cmd::cargo("build --quiet -p ferroce-interop -p ferroce-kv --bin ferroce-meets --bin ferroce-kv")
+        .run()?;
+    let debug = target_dir().join("debug");
+    let mut options: Vec<OsString> = vec![
+        "--meets".into(),
+        debug.join("ferroce-meets").into(),
+        "--kv".into(),
+        debug.join("ferroce-kv").into(),
+    ];
+    for package in ["ferroce-endpoint", "ferroce-broker"] {
+        options.extend(["--suite".into(), build_test(package, "on_a_card")?.into()]);
+    }
+    if long {
+        options.extend(["--rounds".into(), "1000".into()]);
+    }
+    Ok(options)
+}
+
+/// A test of a package, as a program.
+fn build_test(package: &str, test: &str) -> Result<PathBuf> {
     let said = Cmd::cargo("test --no-run --message-format json-render-diagnostics")
-        .args(["-p", "ferroce-conformance", "--test", SUITE])
+        .args(["-p", package, "--test", test])
         .printed()?;
     let built = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut built = built.filter(|artifact| artifact["target"]["name"] == SUITE);
+    let mut built = built.filter(|artifact| artifact["target"]["name"] == test);
     let program = built.find_map(|artifact| artifact["executable"].as_str().map(PathBuf::from));
     program.context("cargo built no test of this name")
 }
@@ -196,9 +231,12 @@ fn pass_on(args: &Args) -> Vec<String> {
         let page = if args.speed { "docs/performance.md" } else { "docs/interop.md" };
         add("--write-docs", &root().join(page).to_string_lossy());
     }
-    for (on, name) in
-        [(args.short, "--short"), (args.long, "--long"), (args.json, "--json"), (args.stall, "--stall")]
-    {
+    for (on, name) in [
+        (args.short, "--short"),
+        (args.long && !args.programs, "--long"),
+        (args.json, "--json"),
+        (args.stall, "--stall"),
+    ] {
         words.extend(on.then(|| name.to_owned()));
     }
     words

@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::time::Duration;
 
 use ferroce_endpoint::*;
-use ferroce_testkit::dropin::{on_a_card, own_address};
+use ferroce_testkit::dropin::{on_a_card, own_address, own_card};
 use ferroce_verbs::{Capability, Provider, ProviderReason};
 
 /// Long enough for a loaded machine; no test waits for it to pass.
@@ -30,7 +30,7 @@ fn pair_with(ours: &Options, theirs: &Options) -> (Connection, Connection) {
 #[test]
 fn the_device_is_a_card_and_says_why() {
     on_a_card(NET, "the_device_is_a_card_and_says_why", || {
-        let context = Context::open("ferroce_lo").unwrap();
+        let context = Context::open(&own_card()).unwrap();
         assert_eq!((context.provider(), context.reason()), (Provider::System, ProviderReason::Wanted));
         assert!(context.can(Capability::Connections) && !context.can(Capability::MaskedAtomics));
     });

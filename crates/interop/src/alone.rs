@@ -84,17 +84,22 @@ pub(crate) fn stall(guest: IpAddr) -> Result<String> {
 }
 
 /// Two queue pairs of the kernel, connected to each other.
-struct Two {
-    left: Far,
-    right: Far,
+pub(crate) struct Two {
+    pub(crate) left: Far,
+    pub(crate) right: Far,
     /// The right one's.
-    memory: RemoteRegion,
+    pub(crate) memory: RemoteRegion,
+    pub(crate) right_qpn: Qpn,
 }
 
 impl Two {
     fn meet(guest: IpAddr) -> Result<Self> {
+        Self::meet_as(guest, Service::Rc)
+    }
+
+    pub(crate) fn meet_as(guest: IpAddr, service: Service) -> Result<Self> {
         let spec = FarSpec {
-            service: Service::Rc,
+            service,
             gid_index: Family::V4.far_gid_index(),
             len: 4096,
             retry_count: 6,
@@ -109,11 +114,11 @@ impl Two {
         let (mut right, right_address, memory) = create()?;
         left.join(&right_address, PathMtu::B1024)?;
         right.join(&left_address, PathMtu::B1024)?;
-        Ok(Self { left, right, memory })
+        Ok(Self { left, right, memory, right_qpn: right_address.qpn })
     }
 
     /// The completions of both sides.
-    fn send_invalidating(&mut self, key: u32) -> Result<(FarCompletion, FarCompletion)> {
+    pub(crate) fn send_invalidating(&mut self, key: u32) -> Result<(FarCompletion, FarCompletion)> {
         self.right.receive(1, 1024, 64)?;
         self.left.post(1, "send_inv", (0, 64), &[0, 0, key.into()])?;
         let sent = self.left.wait(LIMIT)?.ok_or("the sender has no completion")?;

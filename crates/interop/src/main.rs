@@ -16,6 +16,8 @@ mod pair;
 mod pattern;
 mod pingpong;
 mod probes;
+mod programs;
+mod proof;
 mod run;
 mod speed;
 mod stock;
@@ -85,6 +87,8 @@ pub(crate) struct Args {
     /// Only run the conformance suite of verbs, which is this program, in the guest over the kernel's device
     #[arg(long, value_name = "FILE")]
     card: Option<PathBuf>,
+    #[command(flatten)]
+    programs: programs::Programs,
     /// Only run a command in the guest
     #[arg(long, value_name = "COMMAND")]
     run: Option<String>,
@@ -116,6 +120,9 @@ fn start(args: &Args) -> Result<ExitCode> {
     }
     if let Some(program) = &args.card {
         card::run(args, program)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if programs::run(args)? {
         return Ok(ExitCode::SUCCESS);
     }
     if args.alone {

@@ -52,10 +52,12 @@ pub(crate) fn to_c(given: &Attributes, address: Option<&Address>) -> (ibv_qp_att
     (attr, mask.cast_signed())
 }
 
-/// Has a queue pair of the kernel's soft device give up after some tries.
-pub(crate) fn give_up_sometime(attr: &mut ibv_qp_attr, is_soft: bool) {
+/// Has a queue pair of the kernel's soft device give up after some tries, and have no more READs under way than the program
+/// said: it takes the next power of two, which the peer may not have room for.
+pub(crate) fn for_soft(attr: &mut ibv_qp_attr, is_soft: bool) {
     if is_soft {
         attr.retry_cnt = attr.retry_cnt.min(SOFT_RETRIES);
+        attr.max_rd_atomic = attr.max_rd_atomic.checked_ilog2().map_or(0, |power| 1 << power);
     }
 }
 
@@ -136,8 +138,19 @@ mod tests {
     fn the_kernels_soft_device_is_never_asked_to_try_for_ever() {
         for (given, soft, tries) in [(7, true, 6), (7, false, 7), (3, true, 3)] {
             let (mut attr, _) = to_c(&Attributes::new().with_retry_count(given), None);
-            give_up_sometime(&mut attr, soft);
+            for_soft(&mut attr, soft);
             assert_eq!(attr.retry_cnt, tries);
+        }
+    }
+
+    #[test]
+    fn the_kernels_soft_device_has_no_more_reads_under_way_than_were_asked_for() {
+        for (given, soft, reads) in
+            [(3, true, 2), (3, false, 3), (4, true, 4), (0, true, 0), (255, true, 128)]
+        {
+            let (mut attr, _) = to_c(&Attributes::new().with_max_rd_atomic(given), None);
+            for_soft(&mut attr, soft);
+            assert_eq!(attr.max_rd_atomic, reads);
         }
     }
 }

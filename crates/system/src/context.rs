@@ -63,6 +63,12 @@ impl Context {
         self.open.library
     }
 
+    /// Whether it is the kernel's soft device.
+    #[must_use]
+    pub fn is_soft(&self) -> bool {
+        self.open.is_soft
+    }
+
     /// Whether this process opened it, and none that it was forked from.
     #[must_use]
     pub fn is_ours(&self) -> bool {

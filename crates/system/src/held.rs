@@ -1,5 +1,6 @@
 //! What posted work keeps alive, and the queues that do.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ferroce_wire::Service;
@@ -38,6 +39,8 @@ pub(crate) struct Queue {
     pub(crate) service: Service,
     /// Held while work is posted, so that it reaches the card in the order in which it stands here.
     pub(crate) ring: Mutex<Ring<Held>>,
+    /// Some of its work has failed since its queue pair left the error state last.
+    pub(crate) has_failed: AtomicBool,
 }
 
 /// The shadow of a shared receive queue.
@@ -67,6 +70,9 @@ impl Source {
     pub(crate) fn done(&self, place: u32, well: bool) -> Option<Posted> {
         match self {
             Self::Sends(queue) | Self::Receives(queue) => {
+                if !well {
+                    queue.has_failed.store(true, Ordering::Relaxed);
+                }
                 // What came before it and said nothing went well: work that fails says so.
                 lock(&queue.ring).retire(place, |held, is_it| held.done(well || !is_it))
             }

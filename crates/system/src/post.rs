@@ -201,6 +201,8 @@ pub(crate) trait Work {
     fn sges(&self) -> impl Iterator<Item = ibv_sge>;
     /// It was taken.
     fn taken(&self);
+    /// Whether what follows it goes into another list.
+    fn ends_list(&self) -> bool;
 }
 
 /// Nothing is taken, because the call is not made.
@@ -297,6 +299,9 @@ fn post_some<W: Work>(
         hold_all(shadow, place, one);
         W::set_id(&mut request, Tag { queue: rules.queue, place }.to_wr_id());
         list.add(place, request, one.sges());
+        if one.ends_list() {
+            break;
+        }
     }
     let count = list.count;
     let (taken, error) = match list.hand_over(call, hand) {
@@ -444,6 +449,12 @@ impl Work for SendWork<'_> {
             binding.window.window.posted(binding.key);
         }
     }
+
+    /// What follows the binding of a window may name the window again, by the key that it has then.
+    #[inline]
+    fn ends_list(&self) -> bool {
+        matches!(self.operation, Operation::Bind(_))
+    }
 }
 
 impl SendWork<'_> {
@@ -552,4 +563,8 @@ impl Work for ReceiveWork<'_> {
     }
 
     fn taken(&self) {}
+
+    fn ends_list(&self) -> bool {
+        false
+    }
 }

@@ -1,10 +1,12 @@
 //! Queue pairs: where work is posted.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ferroce_cabi::{
-    IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_gid, ibv_mw_bind, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
+    IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_WR_ATOMIC_FETCH_AND_ADD, ibv_gid, ibv_mw_bind, ibv_qp,
+    ibv_qp_attr, ibv_qp_init_attr, ibv_send_wr, send_wr_atomic, send_wr_to,
 };
 use ferroce_memory::WindowKind;
 use ferroce_transport::{AttributeMask, Attributes, Caps, SendFlags, State, WorkKind};
@@ -38,6 +40,9 @@ pub struct QueuePair {
     receives: Receives,
     send_cq: Arc<Cq>,
     receive_cq: Arc<Cq>,
+    /// It is in a state that takes no sends, and its library takes them all the same, says that it did not, and sends them later: that
+    /// of the kernel's soft device.
+    holds_sends: AtomicBool,
 }
 
 /// Where its receives are.
@@ -110,7 +115,7 @@ impl QueuePair {
         let queue = |depth, pieces: u32| {
             // Beside its pieces, work names an address handle, or a window.
             let ring = Mutex::new(Ring::new(depth, pieces.max(1) + 1));
-            Arc::new(Queue { number: open.number(), service, ring })
+            Arc::new(Queue { number: open.number(), service, ring, has_failed: AtomicBool::new(false) })
         };
         let receives = match srq {
             Some(srq) => Receives::Shared(Arc::clone(srq)),
@@ -126,6 +131,7 @@ impl QueuePair {
             receives,
             send_cq: Arc::clone(&options.send_cq.cq),
             receive_cq: Arc::clone(&options.receive_cq.cq),
+            holds_sends: AtomicBool::new(open.is_soft),
         };
         made.attach();
         Ok(made)
@@ -167,6 +173,10 @@ impl QueuePair {
         let give = unsafe { (*self.domain.open.c.as_ptr()).ops.post_send };
         let give = give.ok_or_else(|| post::refused(CallError::unsupported("ibv_post_send"), work.len()))?;
         self.c.check("ibv_post_send").map_err(|error| post::refused(error, work.len()))?;
+        if self.holds_sends.load(Ordering::Relaxed) {
+            let error = CallError { call: "ibv_post_send", code: libc::EINVAL };
+            return Err(post::refused(error, work.len()));
+        }
         let mut ring = lock(&self.sends.ring);
         post::post(&self.send_rules(), &mut *ring, work, "ibv_post_send", |first, bad| {
             // SAFETY: a live queue pair, and a list that lives during the call. Inline bytes are borrowed as long; the
@@ -195,11 +205,28 @@ impl QueuePair {
             ..self.send_rules()
         };
         let mut ring = lock(&queue.ring);
-        post::post(&rules, &mut *ring, work, "ibv_post_recv", |first, bad| {
+        let posted = post::post(&rules, &mut *ring, work, "ibv_post_recv", |first, bad| {
             // SAFETY: a live queue pair, and a list that lives during the call. The memory that it names is registered, and
             // stays so until the shadow lets go of it.
             unsafe { give(self.c.as_ptr(), first, bad) }
-        })
+        });
+        drop(ring);
+        if self.domain.open.is_soft
+            && [&self.sends, queue].iter().any(|queue| queue.has_failed.load(Ordering::Relaxed))
+        {
+            self.flush_late();
+        }
+        posted
+    }
+
+    /// Has the kernel's soft device flush receives that were posted in the error state: its library tells it nothing of receives, and it
+    /// looks for them when it is put into that state, also when it is in it already.
+    #[cold]
+    fn flush_late(&self) {
+        if self.query().is_ok_and(|known| known.attributes.state == State::Err) {
+            // It cannot refuse that; and if it did, it would be as it is without.
+            let _ = self.modify_c(&Attributes::to(State::Err), None);
+        }
     }
 
     /// Binds a window of type 1, or closes it, in order with other work, and says the key that it has then. A window of type
@@ -242,7 +269,8 @@ impl QueuePair {
     }
 
     /// Changes attributes and state; `address` goes with [`AttributeMask::AV`], whose bit it sets. A queue pair of the
-    /// kernel's soft device never tries for ever: seven tries become six.
+    /// kernel's soft device never tries for ever: seven tries become six. READs under way become a power of two there, and no
+    /// more than are given.
     ///
     /// # Errors
     /// What the library says.
@@ -322,10 +350,44 @@ impl QueuePair {
     /// Changes what the library of connections wants changed, which is never a reset.
     pub(crate) fn modify_as(&self, attr: &mut ibv_qp_attr, mask: c_int) -> Result<(), CallError> {
         self.c.check("ibv_modify_qp")?;
-        attributes::give_up_sometime(attr, self.domain.open.is_soft);
+        let is_soft = self.domain.open.is_soft;
+        attributes::for_soft(attr, is_soft);
         let modify = self.domain.open.library.verbs().ibv_modify_qp;
         // SAFETY: a live queue pair, and attributes that live during the call.
-        answered("ibv_modify_qp", unsafe { modify(self.c.as_ptr(), attr, mask) })
+        answered("ibv_modify_qp", unsafe { modify(self.c.as_ptr(), attr, mask) })?;
+        let mask = AttributeMask::from_bits_truncate(mask.cast_unsigned());
+        if mask.contains(AttributeMask::STATE) {
+            let state = u8::try_from(attr.qp_state).ok().and_then(State::from_code).unwrap_or_default();
+            self.holds_sends.store(is_soft && !state.takes_sends(), Ordering::Relaxed);
+            self.sends.has_failed.store(attr.qp_state == c_int::from(State::Err.code()), Ordering::Relaxed);
+            if let Receives::Own(queue) = &self.receives {
+                queue.has_failed.store(false, Ordering::Relaxed);
+            }
+        }
+        // From RTR it brings its PSN along.
+        let goes_on = mask.contains(AttributeMask::STATE) && !mask.contains(AttributeMask::SQ_PSN);
+        if is_soft && goes_on && attr.qp_state == c_int::from(State::Rts.code()) {
+            self.ring_the_bell();
+        }
+        Ok(())
+    }
+
+    /// Has the kernel's soft device look at the send queue. It forgets to when it leaves SQD: work that was posted before would wait
+    /// for work that is posted later. Its library rings the bell after each list, also after one that it refuses, such as an
+    /// atomic of no bytes on an odd address.
+    #[cold]
+    fn ring_the_bell(&self) {
+        let mut wrong = ibv_send_wr::zero();
+        wrong.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+        let atomic = send_wr_atomic { remote_addr: 1, compare_add: 0, swap: 0, rkey: 0 };
+        wrong.wr = send_wr_to { atomic };
+        let mut bad = std::ptr::null_mut();
+        // SAFETY: a live context, whose table never changes.
+        if let Some(give) = unsafe { (*self.domain.open.c.as_ptr()).ops.post_send } {
+            let _alone = lock(&self.sends.ring);
+            // SAFETY: a live queue pair, and a list of one without pieces that lives during the call.
+            unsafe { give(self.c.as_ptr(), &raw mut wrong, &raw mut bad) };
+        }
     }
 
     fn sources(&self) -> (Source, Source) {

@@ -37,6 +37,7 @@ impl SharedReceiveQueue {
         let open = &domain.open;
         domain.c.check("ibv_create_srq")?;
         let number = open.number();
+        let depth = whole(depth, open.is_soft);
         let attr = ibv_srq_attr { max_wr: depth, max_sge, srq_limit: 0 };
         let mut init = ibv_srq_init_attr { srq_context: context_of(number), attr };
         // SAFETY: a live domain, and attributes that live during the call. The number stands where C programs have a
@@ -108,6 +109,7 @@ impl SharedReceiveQueue {
     /// # Errors
     /// The card cannot, or what the library says.
     pub fn resize(&self, depth: u32) -> Result<(), CallError> {
+        let depth = whole(depth, self.srq.domain.open.is_soft);
         let mut pool = lock(&self.srq.shadow.pool);
         self.modify(ibv_srq_attr { max_wr: depth, ..ibv_srq_attr::zero() }, IBV_SRQ_MAX_WR)?;
         let depth = self.query().map_or(depth, |attr| attr.max_wr.max(depth));
@@ -138,6 +140,13 @@ impl SharedReceiveQueue {
         answered("ibv_query_srq", unsafe { query(self.srq.c.as_ptr(), &raw mut attr) })?;
         Ok(attr)
     }
+}
+
+/// What to ask for. The kernel's soft device has room for one less than a power of two, and says that it has as much as was asked
+/// for: so that is asked for.
+fn whole(depth: u32, is_soft: bool) -> u32 {
+    let rounded = depth.checked_add(1).and_then(u32::checked_next_power_of_two);
+    if is_soft && depth > 0 { rounded.map_or(depth, |power| power - 1) } else { depth }
 }
 
 impl fmt::Debug for SharedReceiveQueue {
@@ -174,6 +183,20 @@ impl Drop for Srq {
         } else {
             // The card may still write where its receives say, so their memory is given up for good.
             std::mem::forget(Arc::clone(&self.shadow));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_soft_device_is_asked_for_all_the_room_that_it_gives() {
+        for (asked, soft) in
+            [(0, 0), (1, 1), (2, 3), (3, 3), (4, 7), (8, 15), (100, 127), (u32::MAX, u32::MAX)]
+        {
+            assert_eq!((whole(asked, true), whole(asked, false)), (soft, asked));
         }
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Window {
     pub(crate) kind: WindowKind,
     /// The key that it has when all posted bindings are done. The library keeps that of type 1.
     key: AtomicU32,
+    /// The key that was described last: the next one is another.
+    described: AtomicU32,
     bound: Mutex<Option<Arc<Registration>>>,
 }
 
@@ -57,8 +59,9 @@ impl MemoryWindow {
         // SAFETY: a live domain.
         let c = Handle::made(CALL, unsafe { allocate(domain.c.as_ptr(), number) })?;
         // SAFETY: the window was made just now, and no other thread knows it.
-        let key = AtomicU32::new(unsafe { (*c.as_ptr()).rkey });
-        let window = Window { domain: Arc::clone(domain), c, kind, key, bound: Mutex::default() };
+        let first = unsafe { (*c.as_ptr()).rkey };
+        let (key, described) = (first.into(), first.into());
+        let window = Window { domain: Arc::clone(domain), c, kind, key, described, bound: Mutex::default() };
         Ok(Self { window: Arc::new(window) })
     }
 
@@ -119,14 +122,30 @@ impl Window {
     /// key does not tell the new one.
     fn next_key(&self) -> Rkey {
         let now = self.key.load(Ordering::Relaxed);
-        // Any step but none.
-        let step = drawn() % 0xff + 1;
-        Rkey(now & !0xff | now.wrapping_add(step) & 0xff)
+        // Any step but none, and none to the key of a binding that is described and may be posted before this one.
+        let described = self.described.load(Ordering::Relaxed);
+        let mut key = after(now, drawn());
+        if key == described {
+            key = after(key, 0);
+            key = if key == now { after(key, 0) } else { key };
+        }
+        self.described.store(key, Ordering::Relaxed);
+        Rkey(key)
     }
 
     /// A binding was posted that gives it this key.
     pub(crate) fn posted(&self, key: Rkey) {
         self.key.store(key.0, Ordering::Relaxed);
+        if self.kind == WindowKind::Type2 {
+            // A binding names the key that the window has until then, and the program says which that is: the kernel's soft
+            // device looks.
+            // SAFETY: a live window.
+            let field = unsafe { &raw mut (*self.c.as_ptr()).rkey };
+            // SAFETY: the field is aligned, and lives as long as the window; the library reads it when a binding is posted, and
+            // writes that of windows of type 1 alone.
+            let field = unsafe { AtomicU32::from_ptr(field) };
+            field.store(key.0, Ordering::Relaxed);
+        }
     }
 
     /// Binds a window of type 1 by a call of the library, which deals the key, and waits for no other thread's.
@@ -146,6 +165,11 @@ impl Window {
         let before = std::mem::replace(&mut *lock(&self.bound), region);
         drop(before);
     }
+}
+
+/// The key that is so many steps, and one, behind another in its last eight bits. It is never the same.
+const fn after(key: u32, steps: u32) -> u32 {
+    key & !0xff | key.wrapping_add(steps % 0xff + 1) & 0xff
 }
 
 /// A number that no other process can guess.

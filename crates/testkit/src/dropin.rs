@@ -85,6 +85,12 @@ pub fn own_address() -> String {
     env::var("FERROCE_ADDRESS").expect("a process of a test over the drop-in library")
 }
 
+/// The name of the device of this process: that of our library, unless `FERROCE_CARD` names another that the tests are run over.
+#[must_use]
+pub fn own_card() -> String {
+    env::var("FERROCE_CARD").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "ferroce_lo".to_owned())
+}
+
 /// An address that few tests share.
 #[must_use]
 pub fn address(net: u8, name: &str) -> String {

@@ -37,6 +37,13 @@ impl PostListError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PostError {
+    /// The device refuses atomics on addresses that are no multiples of eight already when they are posted. Others leave that to the peer,
+    /// and the work ends with a status.
+    #[error("an atomic needs a remote address that is a multiple of eight, and {address:#x} is none")]
+    Misaligned {
+        /// The remote address.
+        address: u64,
+    },
     /// The queue pair is in a state that takes no such work.
     #[error("a queue pair in {state} takes no {what}; {needed}")]
     WrongState {

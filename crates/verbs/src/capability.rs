@@ -61,6 +61,13 @@ pub enum Capability {
     BindingAtOnce,
     /// The key of a window of type 1 is known before its binding is posted.
     KeysAhead,
+    /// A window of type 2 is bound again without being closed first. The IBA does not ask for it.
+    Rebinding,
+    /// Queue pairs tell of what their peers do: an event says that the first packet came, that a peer was refused, or that the
+    /// last receive was taken from a shared queue.
+    PeerEvents,
+    /// The program chooses over how many hops packets go.
+    HopLimits,
     /// A completion queue tells how full it is and was.
     Levels,
     /// Queue pairs are connected by address and port.
@@ -98,6 +105,9 @@ impl Capability {
         Self::Windows,
         Self::BindingAtOnce,
         Self::KeysAhead,
+        Self::Rebinding,
+        Self::PeerEvents,
+        Self::HopLimits,
         Self::Levels,
         Self::Connections,
         Self::NamedServices,
@@ -131,6 +141,9 @@ impl Capability {
             Self::Windows => "memory windows",
             Self::BindingAtOnce => "bindings without a queue pair",
             Self::KeysAhead => "keys of type 1 windows ahead of their binding",
+            Self::Rebinding => "bindings of windows that are open",
+            Self::PeerEvents => "events of what peers do",
+            Self::HopLimits => "choice of hop limits",
             Self::Levels => "levels of queues",
             Self::Connections => "connections by address and port",
             Self::NamedServices => "connections to named services",
@@ -162,6 +175,9 @@ impl Capability {
             Self::Windows => "register the part as a region of its own",
             Self::BindingAtOnce => "bind it by work of a queue pair",
             Self::KeysAhead => "ask the window for its key once its binding is posted",
+            Self::Rebinding => "close the window first",
+            Self::PeerEvents => "look at completions, and have peers say what they do",
+            Self::HopLimits => "leave it out: the kernel takes that of the route (`ip route`)",
             Self::Levels => "count what is posted and polled",
             Self::Connections => "install librdmacm, or exchange the addresses of queue pairs",
             Self::NamedServices => "listen on a port",

@@ -251,6 +251,10 @@ impl<'a> Work<'a> {
             None => None,
             Some(Dest { address, qpn, qkey }) => {
                 let ours = PostError::OtherDevice { qpn: self.queue_pair.qpn() };
+                let qkey = match self.queue_pair.of() {
+                    Of::Card(qp) => qp.shown_qkey(qkey),
+                    Of::Soft(_) => qkey,
+                };
                 Some(Destination { address: address.as_card().ok_or(ours)?, qpn, qkey })
             }
         };

@@ -53,6 +53,9 @@ pub(crate) struct Args {
     /// All nodes and clients at one address, each with a port of its own: they may share memory
     #[arg(long)]
     near: bool,
+    /// Nodes that run already, and then the clients that this program is: HOST:PORT,HOST:PORT,...
+    #[arg(long, value_name = "LIST", conflicts_with_all = ["address", "near", "clients", "faults", "buckets"])]
+    members: Option<Members>,
     /// Which numbers clients draw
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -76,14 +79,16 @@ const PORT: u16 = 7471;
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let members = members(args)?;
     let mut nodes = Vec::new();
-    for id in 0..args.nodes {
-        nodes.push(Node::start(args, id, &members)?);
+    if args.members.is_none() {
+        for id in 0..args.nodes {
+            nodes.push(Node::start(args, id, &members)?);
+        }
     }
     let clients = join(args, &members)?;
     println!(
         "{} nodes in processes of their own, {} clients; {} keys, {} % gets, faults: {}",
         args.nodes,
-        args.clients,
+        clients.len(),
         args.keys,
         args.gets,
         args.faults.as_ref().map_or_else(|| "none".to_owned(), faults_text)
@@ -94,7 +99,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         (0..).zip(clients).map(|(index, client)| Worker::new(args, index, client)).collect();
     mixed.run(&mut workers, args)?;
     let calls = settle(&mut workers, args.nodes)?;
-    if args.asleep > 0 {
+    // Nodes that others have started cannot be told to sleep.
+    if args.asleep > 0 && !nodes.is_empty() {
         nodes.iter_mut().try_for_each(Node::fall_asleep)?;
         let asleep = Phase { name: "asleep", gets: 100, time: Duration::from_secs(args.asleep) };
         asleep.run(&mut workers, args)?;
@@ -123,13 +129,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 /// The addresses of nodes and clients.
 fn members(args: &Args) -> anyhow::Result<Members> {
+    if let Some(members) = &args.members {
+        let count = u32::try_from(members.iter().count())?;
+        ensure!(count > args.nodes, "{count} members, of which {} are nodes: there is no client", args.nodes);
+        return Ok(members.clone());
+    }
     let count = args.nodes + args.clients;
     let first = args.address.unwrap_or_else(|| {
         // 18 bits of the number of this process tell it from others; the rest are its members.
         let number = std::process::id() & 0x3_ffff;
         Ipv4Addr::from_bits(127 << 24 | 1 << 23 | number << 5 | 1)
     });
-    ensure!(first.is_loopback(), "{first} is no address of loopback");
+    ensure!(args.near || first.is_loopback(), "{first} is no address of loopback");
     let address = |id: u16| match args.near {
         true => SocketAddr::new(first.into(), PORT + id),
         false => SocketAddr::new(Ipv4Addr::from_bits(first.to_bits() + u32::from(id)).into(), PORT),
@@ -141,7 +152,10 @@ fn members(args: &Args) -> anyhow::Result<Members> {
 /// Has all clients join at the same time: every member waits for every other.
 fn join(args: &Args, members: &Members) -> anyhow::Result<Vec<Client>> {
     thread::scope(|scope| {
-        let joining: Vec<_> = (args.nodes..args.nodes + args.clients)
+        let joining: Vec<_> = members
+            .iter()
+            .map(|member| member.id)
+            .filter(|id| *id >= args.nodes)
             .map(|id| {
                 let (members, faults) = (members.clone(), args.faults);
                 let place = Place { id, members, nodes: args.nodes, faults };

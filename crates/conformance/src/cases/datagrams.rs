@@ -239,6 +239,11 @@ fn marked_handle(rig: &Rig) -> AddressHandle {
     rig.a.pd.address_handle(&vector).unwrap()
 }
 
+/// How many hops it says where the program chooses them; else those of the route, of which there is one between these hosts.
+fn hops(rig: &Rig) -> u8 {
+    if rig.a.context.can(Capability::HopLimits) { 33 } else { 64 }
+}
+
 pub(crate) fn datagram_header_shows_class_and_hops(rig: &Rig) {
     let (a, b) = rig.ud(QKEY);
     let there = marked_handle(rig);
@@ -247,7 +252,7 @@ pub(crate) fn datagram_header_shows_class_and_hops(rig: &Rig) {
         a.qp.send_inline_to(&there, b.qp.qpn(), QKEY, b"marked").post().unwrap();
     });
     let header = DatagramHeader::read(&b.region, 0).unwrap();
-    assert_eq!((header.traffic_class, header.hop_limit), (0x28, 33));
+    assert_eq!((header.traffic_class, header.hop_limit), (0x28, hops(rig)));
     assert_eq!(header.flow_label, if rig.a.address.is_ipv6() { LABEL } else { 0 });
     // On one machine packets leave from the port of RoCEv2.
     let from = got.source_port.map(NonZeroU16::get);
@@ -270,18 +275,19 @@ pub(crate) fn the_forty_bytes_are_the_ip_header(rig: &Rig) {
     let udp = 8 + 12 + 8 + 8 + 4;
     match (rig.a.address, rig.b.address) {
         (IpAddr::V6(from), IpAddr::V6(to)) => {
-            let start = [0x62, 0x8a, 0xbc, 0xde, 0, udp, 17, 33];
+            let start = [0x62, 0x8a, 0xbc, 0xde, 0, udp, 17, hops(rig)];
             assert_eq!(seen, [&start[..], &from.octets(), &to.octets()].concat());
         }
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             assert_eq!(seen[..20], [0; 20]);
             let ip = &seen[20..];
             assert_eq!(ip[..4], [0x45, 0x28, 0, 20 + udp]);
-            assert_eq!(ip[6..10], [0x40, 0, 33, 17], "do not fragment, hops, UDP");
+            assert_eq!(ip[6..10], [0x40, 0, hops(rig), 17], "do not fragment, hops, UDP");
             assert_eq!(ip[12..], [from.octets(), to.octets()].concat());
             let words = ip.chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]])));
             let sum: u32 = words.sum();
-            assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "its checksum is right");
+            // A card that hands datagrams to itself sends no packet, and may leave the checksum out.
+            assert!((sum & 0xffff) + (sum >> 16) == 0xffff || !rig.counts(), "its checksum is right");
         }
         _ => unreachable!("both ends are of one family"),
     }

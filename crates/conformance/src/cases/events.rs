@@ -127,6 +127,7 @@ pub(crate) fn overrun_ends_the_queue_pair(rig: &Rig) {
 }
 
 pub(crate) fn peer_errors_are_events(rig: &Rig) {
+    rig.needs(Capability::PeerEvents);
     let (a, b) = rig.rc();
     a.post_raw(1, SendOp::Read(b.at(b.region.len() as u64)), &[a.sge(0, 8)]).unwrap();
     rig.b.event(AsyncEvent::QueuePair(b.qp.qpn(), Event::AccessError));

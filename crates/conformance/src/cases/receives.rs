@@ -128,7 +128,9 @@ pub(crate) fn last_receive_reached(rig: &Rig) {
     a.sent();
     assert_eq!(b.received().id, 5);
     b.qp.flush().unwrap();
-    rig.b.event(AsyncEvent::QueuePair(b.qp.qpn(), Event::LastWorkRequestReached));
+    if rig.a.context.can(Capability::PeerEvents) {
+        rig.b.event(AsyncEvent::QueuePair(b.qp.qpn(), Event::LastWorkRequestReached));
+    }
     assert!(b.receives.poll_one().is_none(), "what is in the shared queue stays there");
     assert_eq!(srq.len(), 1);
     // The rest is for others.
@@ -248,7 +250,8 @@ pub(crate) fn a_list_of_receives_is_taken_as_far_as_it_goes(rig: &Rig) {
 }
 
 pub(crate) fn a_shared_queue_takes_a_list(rig: &Rig) {
-    let srq = rig.b.pd.shared_receive_queue(8, 1).unwrap();
+    // As much as there is: a card may give more than was asked for, but all have queues of a power of two but one.
+    let srq = rig.b.pd.shared_receive_queue(7, 1).unwrap();
     let (a, b) = (rig.a.end(Service::Rc, &Shape::default()), sharing(&rig.b, &srq));
     rig.connect(&a.qp, &b.qp, &Shape::default().options);
     let by = PostTarget::SharedReceiveQueue(srq.id().0);
@@ -275,9 +278,9 @@ pub(crate) fn a_shared_queue_takes_a_list(rig: &Rig) {
     for place in 4..14 {
         batch.add(srq.receive(slot(&b.region, place)).id(place.into()));
     }
-    let full = refused(PostRefusal::QueueFull { what: "shared receive", depth: 8 });
-    assert_eq!(batch.post(), Err(BatchError { taken: 4, given: 10, error: full }));
-    assert_eq!(srq.len(), 8);
+    let full = refused(PostRefusal::QueueFull { what: "shared receive", depth: 7 });
+    assert_eq!(batch.post(), Err(BatchError { taken: 3, given: 10, error: full }));
+    assert_eq!(srq.len(), 7);
 
     let mut batch = srq.receive_batch();
     batch.add(a.qp.receive(&a.region));
@@ -289,10 +292,10 @@ pub(crate) fn a_shared_queue_takes_a_list(rig: &Rig) {
     assert!(matches!(batch.post().unwrap_err().error, PostError::OtherQueue { .. }));
     assert!(other.is_empty());
 
-    for place in 0..8 {
+    for place in 0..7 {
         a.qp.send_inline(&[place]).post().unwrap();
     }
-    for place in 0..8 {
+    for place in 0..7 {
         a.sent();
         assert_eq!(b.received().id, u64::from(place));
         assert_eq!(b.region.load_u8(16 * usize::from(place)), Ok(place));

@@ -140,7 +140,22 @@ pub(crate) fn queue_pair_without_permission(rig: &Rig) {
 pub(crate) fn misaligned_atomics(rig: &Rig) {
     for index in 2..7 {
         let pair = rig.rc();
-        is_refused(rig, &pair, reaching(pair.1.at(4))[index], Status::RemoteInvalidRequest);
+        let op = reaching(pair.1.at(4))[index];
+        if !rig.counts() && index < 4 {
+            // The library of a card may see it before the card does: then it says so at once, and nothing has changed.
+            let (a, b) = &pair;
+            let address = b.at(4).address;
+            match a.post_raw(3, op, &[a.sge(0, 8)]) {
+                Ok(()) => rig.assert_refused(&a.ended(), Status::RemoteInvalidRequest),
+                Err(error) => {
+                    assert_eq!(error, PostRefusal::Misaligned { address });
+                    a.still_works(b);
+                }
+            }
+            assert_eq!(b.region.to_vec(..16).unwrap(), [0; 16]);
+            continue;
+        }
+        is_refused(rig, &pair, op, Status::RemoteInvalidRequest);
         untouched(&pair.1.region);
     }
 }

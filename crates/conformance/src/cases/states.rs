@@ -29,7 +29,9 @@ pub(crate) fn attributes_come_back(rig: &Rig) {
     assert_eq!(attributes.state, State::Rts);
     assert_eq!((attributes.path_mtu, attributes.timeout), (PathMtu::B512, 17));
     assert_eq!((attributes.retry_count, attributes.rnr_retry, attributes.min_rnr_timer), (5, 6, 9));
-    assert_eq!((attributes.max_rd_atomic, attributes.max_dest_rd_atomic), (3, 4));
+    let reads = (attributes.max_rd_atomic, attributes.max_dest_rd_atomic);
+    // A card may round them, but never has more under way than was said, nor room for fewer.
+    assert!(reads == (3, 4) || !rig.counts() && (1..=3).contains(&reads.0) && reads.1 >= 4, "{reads:?}");
     assert_eq!((attributes.access, attributes.port, attributes.pkey_index), (Access::REMOTE_READ, 1, 0));
     assert_eq!((attributes.dest_qpn, attributes.rq_psn), (b.qp.qpn(), b.qp.local_address().psn));
     assert_eq!(attributes.sq_psn, a.qp.local_address().psn);
@@ -247,8 +249,18 @@ pub(crate) fn the_traffic_class_goes_along_and_can_change(rig: &Rig) {
         assert_eq!(known.traffic_class, 0x20);
         let other = AddressVector { traffic_class: 0x2b, ..known };
         a.qp.modify(&Attributes::to(State::Sqd), None).unwrap();
-        a.qp.modify(&Attributes::to(State::Sqd).with(AttributeMask::AV), Some(&other)).unwrap();
+        // Changes are for a queue pair that has drained (IBA 10.3.1.5). The soft device's has, since it was idle.
+        until(|| rig.counts() || !a.qp.query().unwrap().attributes.draining);
+        let changed = a.qp.modify(&Attributes::to(State::Sqd).with(AttributeMask::AV), Some(&other));
         a.qp.modify(&Attributes::to(State::Rts), None).unwrap();
+        if service == Service::Uc && !rig.counts() && changed.is_err() {
+            // Linux names the port, too, when a program changes the address alone, and refuses that for UC.
+            assert!(matches!(changed, Err(QpError::Card(_))), "{changed:?}");
+            assert_eq!(a.qp.query().unwrap().address, Some(known));
+            arrives(2);
+            continue;
+        }
+        changed.unwrap();
         assert_eq!(a.qp.query().unwrap().address, Some(other));
         arrives(2);
         assert_eq!(marked(rig) > before, rig.path() == Path::Wire);
@@ -292,7 +304,9 @@ pub(crate) fn first_packet_establishes(rig: &Rig) {
     a.qp.send_inline(b"ready to use").post().unwrap();
     a.sent();
     assert_eq!(b.received().id, 1, "RTR receives");
-    rig.b.event(AsyncEvent::QueuePair(b.qp.qpn(), Event::Established));
+    if rig.a.context.can(Capability::PeerEvents) {
+        rig.b.event(AsyncEvent::QueuePair(b.qp.qpn(), Event::Established));
+    }
     let error = b.qp.send_inline(b"too early").post().unwrap_err();
     assert!(matches!(
         error,
@@ -346,7 +360,7 @@ pub(crate) fn illegal_changes_change_nothing(rig: &Rig) {
         Attributes::to(State::Sqd).with(AttributeMask::AV),
     ];
     for change in illegal {
-        let error = a.qp.modify(&change, None).unwrap_err();
+        let Err(error) = a.qp.modify(&change, None) else { panic!("{change:?}") };
         assert!(matches!(error, QpError::Modify(_) | QpError::NoAddress), "{error}");
         assert_eq!(a.qp.query().unwrap().attributes, before, "{change:?}");
     }

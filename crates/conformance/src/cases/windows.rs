@@ -116,6 +116,11 @@ pub(crate) fn bindings_of_type_1_follow_each_other(rig: &Rig) {
     bind_in_a_row(rig, WindowKind::Type1);
 }
 
+/// Whether a window has to be closed before it is bound again. The IBA wants that of those of type 2 (10.6.7), by an invalidation.
+fn must_close(rig: &Rig, kind: WindowKind) -> bool {
+    kind == WindowKind::Type2 && !rig.a.context.can(Capability::Rebinding)
+}
+
 fn bind_in_a_row(rig: &Rig, kind: WindowKind) {
     if kind == WindowKind::Type1 {
         rig.needs(Capability::KeysAhead);
@@ -126,16 +131,27 @@ fn bind_in_a_row(rig: &Rig, kind: WindowKind) {
     let bindings: Vec<Binding<'_>> =
         (0..5).map(|n| window.bind(region.slice(n * 100..n * 100 + 50), BOTH)).collect();
     let mut batch = b.qp.batch();
-    for binding in &bindings {
+    let closes = must_close(rig, kind);
+    for (n, binding) in bindings.iter().enumerate() {
         batch.add(b.qp.bind_window(*binding));
+        if closes && n < 4 {
+            batch.add(b.qp.local_invalidate(binding.rkey()));
+        }
     }
     batch.post().unwrap();
-    for _ in &bindings {
+    for n in 0..bindings.len() {
         assert_eq!(b.sent().kind, WorkKind::BindWindow);
+        if closes && n < 4 {
+            assert_eq!(b.sent().kind, WorkKind::LocalInvalidate);
+        }
     }
     writes(&a, bindings[4].remote());
     assert_eq!(region.to_vec(400..418).unwrap(), b"through the window");
-    b.qp.bind_window(window.unbind()).post().unwrap();
+    if closes {
+        b.qp.local_invalidate(bindings[4].rkey()).post().unwrap();
+    } else {
+        b.qp.bind_window(window.unbind()).post().unwrap();
+    }
     b.sent();
     is_refused(rig, &a, bindings[4].remote());
 }
@@ -193,6 +209,10 @@ pub(crate) fn a_window_of_type_2_bound_again_gets_a_tag_that_its_old_key_does_no
         steps.insert(new.rkey.0.wrapping_sub(old.0) & 0xff);
         old = new.rkey;
         writes(&a, new);
+        if must_close(rig, WindowKind::Type2) {
+            b.qp.local_invalidate(new.rkey).post().unwrap();
+            b.sent();
+        }
     }
     // Of a hundred steps drawn from 255, about eighty differ; that fewer than forty do is not to be expected
     // ever.

@@ -29,7 +29,7 @@ pub(crate) fn bring(guest: IpAddr, program: &Path, name_there: &str) -> Result<(
     let start = format!("exec {FOLDER}/{} --library-path {FOLDER} {FOLDER}/{name_there}", name(&loader)?);
     far.run(&format!(
         "printf '%s\\n' '#!/bin/sh' '{start} \"$@\"' >/usr/bin/{name_there} && \
-         chmod 755 /usr/bin/{name_there} {FOLDER} {FOLDER}/* && {name_there} --version"
+         chmod 755 /usr/bin/{name_there} {FOLDER} {FOLDER}/* && {{ {name_there} --version || {name_there} --list; }} 2>&1"
     ))?;
     Ok(())
 }

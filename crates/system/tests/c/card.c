@@ -51,10 +51,21 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
   (void)qp;
   int left = takes;
   struct ibv_send_wr *first = wr;
+  for (struct ibv_send_wr *bind = wr; bind; bind = bind->next)
+    if (bind->opcode == IBV_WR_BIND_MW)
+      bind->qp_type.xrc.remote_srqn = bind->bind_mw.mw->rkey;
   for (; wr; wr = wr->next) {
     if (left && --left == 0) {
       *bad = lies ? first - 1 : wr;
       return ENOMEM;
+    }
+    if (wr->opcode == IBV_WR_BIND_MW) {
+      /* The library reads which key a window has when it is given the list; the card has the window's, and wants the same. */
+      if (wr->qp_type.xrc.remote_srqn != wr->bind_mw.mw->handle || wr->bind_mw.rkey == wr->bind_mw.mw->handle) {
+        *bad = wr;
+        return EINVAL;
+      }
+      wr->bind_mw.mw->handle = wr->bind_mw.rkey;
     }
     if (wr->send_flags & IBV_SEND_SIGNALED)
       complete(wr->wr_id);
@@ -64,6 +75,19 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
   (void)qp, (void)wr, (void)bad;
+  return 0;
+}
+
+static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type) {
+  struct ibv_mw *mw = calloc(1, sizeof *mw);
+  mw->context = pd->context, mw->pd = pd, mw->type = type;
+  mw->rkey = mw->handle = 0x4700;
+  live++;
+  return mw;
+}
+static int dealloc_mw(struct ibv_mw *of) {
+  live--;
+  free(of);
   return 0;
 }
 
@@ -108,6 +132,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *of) {
   context->ops.post_send = told("CARD_NO_OPS") ? NULL : post_send;
   context->ops.post_recv = post_recv;
   context->ops.req_notify_cq = req_notify;
+  if (told("CARD_WINDOWS"))
+    context->ops.alloc_mw = alloc_mw, context->ops.dealloc_mw = dealloc_mw;
   if (told("CARD_TABLE") || told("CARD_OLD"))
     whole.query_port = never_port, whole.query_device_ex = never_device, whole.create_cq_ex = never_cq;
   whole.sz = told("CARD_TABLE") ? (size_t)told("CARD_TABLE") : sizeof whole;

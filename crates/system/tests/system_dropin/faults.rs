@@ -133,6 +133,29 @@ over_faults! {
         assert_eq!(opened(library).gids(), Ok(None));
     }
 
+    fn a_binding_names_the_key_that_its_window_has_until_then(library: Library) with [WINDOWS = "1"] {
+        let context = opened(library);
+        let domain = context.protection_domain().unwrap();
+        let queue = context.completion_queue(1024).unwrap();
+        let qp = domain.queue_pair(&QueuePairOptions::new(Service::Rc, &queue)).unwrap();
+        let memory = Allocation::zeroed(64).unwrap();
+        let region = domain.register(&memory, Access::LOCAL_WRITE | Access::BIND_WINDOW).unwrap();
+        let window = domain.memory_window(WindowKind::Type2).unwrap();
+        // All of them are described before the first is posted: no two that follow each other have the same key.
+        for _ in 0..100 {
+            let bindings: Vec<_> = (0..5).map(|_| window.bind(&region, 0..8, Access::REMOTE_READ)).collect();
+            let last = bindings[4].rkey();
+            let work: Vec<SendWork<'_>> = bindings
+                .into_iter()
+                .flat_map(|binding| [Operation::Bind(binding), Operation::LocalInvalidate(binding.rkey())])
+                .map(|operation| SendWork::new(1, operation, Bytes::Inline(&[])))
+                .collect();
+            qp.post_send(&work).unwrap();
+            assert_eq!(window.rkey(), last);
+            while queue.poll(&mut [ferroce_transport::Completion::EMPTY; 16]).unwrap() > 0 {}
+        }
+    }
+
     fn neighbours_in_a_page_are_kept_out_of_it_where_forks_are_cared_for(library: Library) with [FORK = "1"] {
         assert_eq!(library.fork_care(), Some(ForkCare::On));
         let domain = opened(library).protection_domain().unwrap();

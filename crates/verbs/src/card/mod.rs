@@ -4,6 +4,7 @@ mod completion_queue;
 pub(crate) mod connector;
 pub(crate) mod convert;
 pub(crate) mod event;
+mod groups;
 mod lookout;
 pub(crate) mod post;
 mod queue_pair;
@@ -28,6 +29,7 @@ pub(crate) use queue_pair::{CardQueuePair, CardSharedQueue, Parts};
 use crate::capability::Capability;
 use crate::error::{CreateError, OpenError};
 use connector::Connector;
+use groups::Groups;
 use lookout::Lookout;
 
 /// An open card.
@@ -37,6 +39,7 @@ pub(crate) struct OpenCard {
     domains: AtomicU32,
     queues: Mutex<HashMap<u32, Weak<CardQueue>>>,
     pub(crate) connector: Connector,
+    pub(crate) groups: Groups,
     /// Keeps watch for threads and tasks that wait. It goes before the card does.
     pub(crate) lookout: Lookout,
 }
@@ -71,6 +74,7 @@ impl OpenCard {
             domains: AtomicU32::new(0),
             queues: Mutex::default(),
             connector: Connector::default(),
+            groups: Groups::default(),
             lookout,
         });
         opened.push(Arc::downgrade(&made));
@@ -102,7 +106,11 @@ impl OpenCard {
             Capability::Connections => self.system.library().load_connections().is_ok(),
             Capability::Windows => self.attributes.max_memory_windows > 0,
             Capability::AtomicWrites => self.attributes.atomic_writes,
-            Capability::RateLimits => self.system.library().is_ours(),
+            Capability::RateLimits | Capability::Rebinding | Capability::HopLimits => {
+                self.system.library().is_ours()
+            }
+            // That of the kernel has none of them; what others have is not told.
+            Capability::PeerEvents => !self.system.is_soft(),
             _ => false,
         }
     }
@@ -190,6 +198,19 @@ impl OpenCard {
             known.push((index, gid.ip()));
         }
         known
+    }
+
+    /// The addresses that packets of RoCEv2 may have, with the kernel's number of each one's interface; 0 where the library does not
+    /// tell it.
+    fn own_addresses(&self) -> Vec<(IpAddr, u32)> {
+        let known = self.system.gids().ok().flatten().unwrap_or_default();
+        let interface = |index: usize| {
+            let is_it = |entry: &&GidEntry| {
+                usize::try_from(entry.index) == Ok(index) && entry.port == u32::from(PORT)
+            };
+            known.iter().find(is_it).map_or(0, |entry| entry.interface)
+        };
+        self.addresses().into_iter().map(|(index, address)| (address, interface(index))).collect()
     }
 
     pub(crate) fn gid_index(&self, wanted: IpAddr) -> Option<usize> {

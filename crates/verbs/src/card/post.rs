@@ -1,7 +1,7 @@
 //! Posting to a card: from work as a program described it to that of the card's library.
 
 use ferroce_system::{Piece, PostWorkError, PostWorkListError, ReceiveWork};
-use ferroce_transport::PostError as Refusal;
+use ferroce_transport::{PostError as Refusal, SendOp};
 
 use super::{CardQueuePair, CardSharedQueue};
 use crate::error::{BatchError, PostError, PostTarget};
@@ -133,8 +133,16 @@ const ENOMEM: i32 = 12;
 #[cold]
 fn explained(qp: &CardQueuePair, work: &Work<'_>) -> Option<Refusal> {
     let rules = qp.rules()?;
-    let judged = work.with_request(|request| Ok(rules.check_send(request).err()));
+    let judged =
+        work.with_request(|request| Ok(rules.check_send(request).err().or_else(|| misaligned(request.op))));
     judged.ok().flatten()
+}
+
+/// Whether an atomic reaches for an address that it cannot have.
+#[cold]
+fn misaligned(op: SendOp) -> Option<Refusal> {
+    let (SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. }) = op else { return None };
+    (remote.address % 8 != 0).then_some(Refusal::Misaligned { address: remote.address })
 }
 
 #[cold]

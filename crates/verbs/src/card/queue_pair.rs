@@ -1,7 +1,7 @@
 //! Queue pairs and shared receive queues of a card.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ferroce_device::{AddressVector, QpState};
@@ -9,15 +9,12 @@ use ferroce_system::{CallError, QueuePairOptions};
 use ferroce_transport::{
     AttributeMask, Attributes, Caps, Counters, Limits, ModifyError, PostRules, State, check_attributes,
 };
-use ferroce_wire::{Gid, Service};
+use ferroce_wire::{Gid, QKey, Service};
 
+use super::groups::Membership;
 use super::{CardQueue, OpenCard, convert, lock};
 use crate::capability::Capability;
 use crate::error::{CreateError, QpError, RouteError};
-
-/// What a card says of what it does not have.
-const EINVAL: i32 = 22;
-const EOPNOTSUPP: i32 = 95;
 
 /// A queue pair of a card.
 pub(crate) struct CardQueuePair {
@@ -32,8 +29,10 @@ pub(crate) struct CardQueuePair {
     reads: AtomicU8,
     /// What the program gave: a card does not tell all of it.
     address: Mutex<Option<AddressVector>>,
+    /// The Q_Key, as far as the program has said so itself.
+    qkey: AtomicU32,
     /// The groups that it is attached to.
-    groups: Mutex<Vec<Gid>>,
+    groups: Mutex<Vec<(Gid, Arc<Membership>)>>,
 }
 
 /// A shared receive queue of a card.
@@ -104,6 +103,7 @@ impl CardQueuePair {
             receive_cq: Arc::clone(parts.receive_cq),
             shared_queue: parts.shared_queue.cloned(),
             address: Mutex::default(),
+            qkey: AtomicU32::new(0),
             groups: Mutex::default(),
         }))
     }
@@ -135,15 +135,60 @@ impl CardQueuePair {
             attributes.mask -= AttributeMask::RATE_LIMIT;
         }
         let attributes = &attributes;
+        self.look_first(attributes)?;
         let changed = self.qp.modify(attributes, there.as_ref());
         changed.map_err(|error| self.explain(attributes, error))?;
         if attributes.mask.contains(AttributeMask::MAX_QP_RD_ATOMIC) {
             self.reads.store(attributes.max_rd_atomic, Ordering::Relaxed);
         }
+        if attributes.mask.contains(AttributeMask::QKEY) {
+            self.qkey.store(attributes.qkey.0, Ordering::Relaxed);
+        }
         if let Some(address) = address {
             *lock(&self.address) = Some(*address);
         }
         Ok(())
+    }
+
+    /// Refuses what some cards take though it is wrong: the kernel's soft device a state that the queue pair is not in, and numbers
+    /// that are too large for their bits or tables; many a second path, which cannot be described here.
+    fn look_first(&self, attributes: &Attributes) -> Result<(), QpError> {
+        let mask = attributes.mask;
+        let other_path = mask & (AttributeMask::ALT_PATH | AttributeMask::PATH_MIG_STATE);
+        if !other_path.is_empty() {
+            return Err(QpError::Modify(ModifyError::NotSupported { attributes: other_path }));
+        }
+        // Most programs have the first key, and asking for all is a call for each.
+        if mask.contains(AttributeMask::PKEY_INDEX) && attributes.pkey_index > 0 {
+            let (given, len) = (attributes.pkey_index, self.card.pkeys().len());
+            if usize::from(given) >= len {
+                return Err(QpError::Modify(ModifyError::NoSuchPKey { given, len }));
+            }
+        }
+        let too_much = |of, given: u8, bits: u32| mask.contains(of) && u32::from(given) >> bits != 0;
+        let odd = mask.contains(AttributeMask::CUR_STATE)
+            || too_much(AttributeMask::TIMEOUT, attributes.timeout, 5)
+            || too_much(AttributeMask::MIN_RNR_TIMER, attributes.min_rnr_timer, 5)
+            || too_much(AttributeMask::RETRY_CNT, attributes.retry_count, 3)
+            || too_much(AttributeMask::RNR_RETRY, attributes.rnr_retry, 3);
+        if !odd {
+            return Ok(());
+        }
+        let state = self.qp.query()?.attributes.state;
+        let judged = check_attributes(self.qp.service(), state, attributes, &self.limits());
+        judged.map(|_| ()).map_err(QpError::Modify)
+    }
+
+    fn limits(&self) -> Limits {
+        let (max_rd_atomic, max_dest_rd_atomic) = self.read_depths();
+        Limits { max_rd_atomic, max_dest_rd_atomic }
+    }
+
+    /// The Q_Key that goes with a datagram: that of the queue pair, if the one that is given says so by its first bit (IBA 10.2.5).
+    /// Cards do this themselves; the kernel's soft device sends what it is given.
+    pub(crate) fn shown_qkey(&self, given: QKey) -> QKey {
+        let own = QKey(self.qkey.load(Ordering::Relaxed));
+        if given.0 >> 31 != 0 && own != QKey(0) { own } else { given }
     }
 
     /// Why a change was refused: cards say only that it was.
@@ -152,20 +197,10 @@ impl CardQueuePair {
         let known = self.qp.query();
         let state = known.map_or(State::Err, |known| known.attributes.state);
         let most = self.card.attributes();
-        let limits =
-            Limits { max_rd_atomic: most.max_initiator_depth, max_dest_rd_atomic: most.max_read_depth };
+        let limits = self.limits();
         let mask = attributes.mask;
-        let other_path = AttributeMask::ALT_PATH | AttributeMask::PATH_MIG_STATE;
-        if mask.intersects(other_path) && matches!(error.code, EINVAL | EOPNOTSUPP) {
-            return QpError::Modify(ModifyError::NotSupported { attributes: mask & other_path });
-        }
         if mask.contains(AttributeMask::PORT) && !(1..=most.ports).contains(&attributes.port) {
             return QpError::Modify(ModifyError::NoSuchPort { given: attributes.port });
-        }
-        let keys = self.card.pkeys().len();
-        if mask.contains(AttributeMask::PKEY_INDEX) && usize::from(attributes.pkey_index) >= keys {
-            let given = attributes.pkey_index;
-            return QpError::Modify(ModifyError::NoSuchPKey { given, len: keys });
         }
         match check_attributes(self.qp.service(), state, attributes, &limits) {
             Err(why) if !error.is_fork() => QpError::Modify(why),
@@ -191,9 +226,10 @@ impl CardQueuePair {
     pub(crate) fn attach_to_group(&self, group: Gid) -> Result<(), CreateError> {
         self.check_group(group)?;
         let mut groups = lock(&self.groups);
+        let member = self.card.groups.join(&self.card, group.ip())?;
         self.qp.attach_to_group(group, 0)?;
-        if !groups.contains(&group) {
-            groups.push(group);
+        if !groups.iter().any(|(known, _)| *known == group) {
+            groups.push((group, member));
         }
         Ok(())
     }
@@ -202,7 +238,7 @@ impl CardQueuePair {
         self.check_group(group)?;
         let mut groups = lock(&self.groups);
         let not_attached = CreateError::NotAttached { group: group.ip() };
-        let place = groups.iter().position(|known| *known == group).ok_or(not_attached)?;
+        let place = groups.iter().position(|(known, _)| *known == group).ok_or(not_attached)?;
         self.qp.detach_from_group(group, 0)?;
         groups.swap_remove(place);
         Ok(())
