@@ -15,6 +15,7 @@ mod link_abi;
 mod mutants;
 mod no_std;
 mod picture;
+mod place;
 mod report;
 mod say;
 mod setup;

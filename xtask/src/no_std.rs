@@ -9,24 +9,27 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::place::Place;
 use crate::shell::Cmd;
 use crate::tidy;
 
-pub(crate) fn check() -> Result<String> {
+pub(crate) fn check(place: &Place, target_dir: &Path) -> Result<String> {
     tidy::check_rule("no-std")?;
-    Cmd::cargo("check -p ferroce-wire --no-default-features").run()?;
-    dependencies()?;
+    let check = || Cmd::cargo("check -p ferroce-wire --no-default-features --target-dir").arg(target_dir);
+    place.run(&check())?;
+    dependencies(place)?;
     let Some(target) = bare_target()? else {
         return Ok("target without std not installed, skipped".into());
     };
-    Cmd::cargo("check -p ferroce-wire --no-default-features --target").arg(&target).run()?;
+    place.run(&check().arg("--target").arg(&target))?;
     Ok(format!("also for {target}"))
 }
 
 /// No dependency may have its feature `std` on.
-fn dependencies() -> Result<()> {
+fn dependencies(place: &Place) -> Result<()> {
     let line = "tree -p ferroce-wire --no-default-features --edges normal,no-proc-macro --prefix none";
-    let cmd = Cmd::cargo(line).args(["--format", "{p}|{f}"]).shown();
+    let cmd = Cmd::cargo(line).args(["--format", "{p}|{f}"]);
+    place.say(&format!("$ {cmd}"));
     let (worked, tree) = cmd.captured()?;
     ensure!(worked, "`{cmd}` failed:\n{tree}");
     if let Some(package) = with_std(&tree) {

@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use crate::clock::{Stopwatch, Took};
 use crate::fuzz::{self, Length};
 use crate::link_abi::Build;
+use crate::place::Place;
 use crate::report::{Outcome, Table};
 use crate::say::{complain, say};
 use crate::shell::{Cmd, target_dir};
@@ -130,7 +131,7 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         name: "loom".into(),
         shows: "no order of threads loses a call, a wake or a completion, with more pre-emptions",
         minutes: 3,
-        run: whole(|| crate::test::loom_models(None)),
+        run: whole(|| crate::test::loom_models(&Place::Front, None)),
     });
     entries.push(Entry {
         name: "sanitizer".into(),
