@@ -19,10 +19,10 @@ use ferroce_record::{Polled, ProgramRing};
 use ferroce_sys::clock;
 use ferroce_sys::descriptor::EventFd;
 use ferroce_sys::sync::ring::{self, Consumer, Producer};
-use ferroce_transport::{Completion, Level, Status, Time, WorkKind};
+use ferroce_transport::{Completion, Level, PlainCompletion, Status, Time, WorkKind};
 use ferroce_wire::Qpn;
 
-use crate::cqe::{TOLD, WORDS, decode, encode};
+use crate::cqe::{TOLD, WORDS, decode, encode, encode_plain};
 use crate::engine::qp_shared::QpShared;
 use crate::waiters::Waiters;
 
@@ -545,7 +545,13 @@ impl CqSide {
 
     /// Adds a completion. False if there is no room: it is lost.
     pub(crate) fn push(&mut self, completion: &Completion, time: Time) -> bool {
-        self.add(completion, encode(completion, time))
+        self.add(is_wanted(completion), encode(completion, time))
+    }
+
+    /// The same of work that went well and has nothing more to tell.
+    #[inline]
+    pub(crate) fn push_plain(&mut self, plain: &PlainCompletion, time: Time) -> bool {
+        self.add(plain.solicited, encode_plain(plain, time))
     }
 
     /// As [`push`](Self::push), of one that a record tells of: it is told, too, when the program takes it off.
@@ -553,14 +559,14 @@ impl CqSide {
     pub(crate) fn push_told(&mut self, completion: &Completion, time: Time) -> bool {
         let mut words = encode(completion, time);
         words[1] |= TOLD;
-        self.add(completion, words)
+        self.add(is_wanted(completion), words)
     }
 
     #[inline]
-    fn add(&mut self, completion: &Completion, words: [u64; WORDS]) -> bool {
+    fn add(&mut self, is_wanted: bool, words: [u64; WORDS]) -> bool {
         self.touched = true;
         self.added += 1;
-        if completion.solicited || completion.status != Status::Success {
+        if is_wanted {
             self.solicited = true;
             self.shared.untold_solicited.store(true, Ordering::Relaxed);
         }
@@ -596,6 +602,12 @@ impl CqSide {
         }
         again
     }
+}
+
+/// Whether a program wants to be told of this one that asked for solicited ones only.
+#[inline]
+fn is_wanted(completion: &Completion) -> bool {
+    completion.solicited || completion.status != Status::Success
 }
 
 /// What is woken after the engine was left.

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use ferroce_transport::{Completion, Status, Time, TimeSource, VendorCode, WorkKind};
+use ferroce_transport::{Completion, PlainCompletion, Status, Time, TimeSource, VendorCode, WorkKind};
 use ferroce_wire::{Qpn, Rkey};
 
 /// Words of a completion in its ring.
@@ -63,12 +63,27 @@ pub(crate) fn encode(completion: &Completion, time: Time) -> [u64; WORDS] {
     ]
 }
 
+/// A completion of work that went well as words, if there is nothing more to tell of it.
+#[inline]
+pub(crate) fn encode_plain(plain: &PlainCompletion, time: Time) -> [u64; WORDS] {
+    let PlainCompletion { id, kind, qpn, byte_len, solicited } = *plain;
+    let solicited = if solicited { SOLICITED } else { 0 };
+    [id, u64::from(kind.code()) << 8 | solicited, byte_len.into(), qpn.get().into(), time.nanos()]
+}
+
 /// The completion that these words are. It is inlined wherever it is called: a completion that is returned by way of the stack is copied in larger pieces
 /// than it was written in, and the processor waits for that.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "fields are taken apart as they were put together")]
 pub(crate) fn decode(words: &[u64; WORDS]) -> Completion {
     let [id, head, lengths, numbers, time] = *words;
+    // Of nearly all there is nothing to tell but that they went well, and how long they were.
+    if head & !(0xff << 8) == 0
+        && let Some(kind) = WorkKind::from_code((head >> 8) as u8)
+    {
+        let (byte_len, qpn, time) = (lengths as u32, Qpn::new(numbers as u32), Time::from_nanos(time));
+        return Completion { id, kind, byte_len, qpn, time, ..Completion::EMPTY };
+    }
     let extra = (lengths >> 32) as u32;
     let source = Qpn::new((numbers >> 32) as u32);
     Completion {
@@ -92,6 +107,18 @@ pub(crate) fn decode(words: &[u64; WORDS]) -> Completion {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_plain_completion_is_written_as_what_it_is() {
+        let kinds = (0..=u8::MAX).filter_map(WorkKind::from_code);
+        for (kind, solicited) in kinds.flat_map(|kind| [(kind, false), (kind, true)]) {
+            let (id, qpn, byte_len) = (u64::MAX - 3, Qpn::new(0xff_fffe), u32::MAX);
+            let plain = PlainCompletion { id, kind, qpn, byte_len, solicited };
+            let time = Time::from_nanos(987_654_321);
+            assert_eq!(encode_plain(&plain, time), encode(&plain.whole(), time));
+            assert_eq!(decode(&encode_plain(&plain, time)), Completion { time, ..plain.whole() });
+        }
+    }
 
     #[test]
     fn completions_come_back_as_they_went_in() {

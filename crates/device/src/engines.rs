@@ -373,7 +373,10 @@ impl Engines {
             return whole(visit, if looks { Reason::Watched } else { Reason::SocketSkipped });
         }
         if looks && !visit.sees_nothing() {
-            return whole(visit, Reason::InboxFilled);
+            let Some(received) = visit.take_what_came() else { return whole(visit, Reason::InboxFilled) };
+            visit.leave();
+            station.has_polled(polls, received > 0);
+            return true;
         }
         match visit.leave_at_rest() {
             // Nothing was found. Others may run after a whole turn: these are often enough.

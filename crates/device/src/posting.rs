@@ -58,6 +58,12 @@ pub(crate) trait Work: Sized {
     /// The same work, to be posted by another thread; `at` is when it was posted, if a record asks.
     fn parcel(&self, qpn: Qpn, at: Option<NonZeroU64>) -> Parcel;
 
+    /// Posts a list of one work request and has done with it, if that is possible. Else nothing has changed.
+    #[inline(always)]
+    fn post_alone(_list: &[Self], _visit: &mut Visit<'_>, _qpn: Qpn) -> bool {
+        false
+    }
+
     /// Leaves the engine when all of a list is posted.
     fn leave(visit: Visit<'_>, qpn: Qpn, posted: Posted);
 }
@@ -85,6 +91,11 @@ impl Work for SendRequest<'_> {
     #[inline]
     fn post(list: &[Self], engine: &mut Engine, qpn: Qpn) -> Result<(), PostListError> {
         engine.queue_sends(qpn, list)
+    }
+
+    #[inline(always)]
+    fn post_alone(list: &[Self], visit: &mut Visit<'_>, qpn: Qpn) -> bool {
+        if let [request] = list { visit.send_alone(qpn, request) } else { false }
     }
 
     #[inline]
@@ -260,6 +271,11 @@ impl Addressee<'_> {
         // In here the count is exact: what is in the machine, and what is on its way to it.
         let (before, fits) = reserve(places, depth, requests.len());
         let (fitting, rest) = requests.split_at(fits as usize);
+        if rest.is_empty() && W::post_alone(fitting, &mut visit, self.qpn) {
+            note_most(W::most(self.shared), before + 1);
+            visit.leave();
+            return Ok(());
+        }
         let mut posted = W::post(fitting, &mut visit, self.qpn);
         if let (Ok(()), Some(next)) = (posted, rest.first()) {
             let rules = visit.qps.get(self.qpn).map(|entry| entry.machine.rules());

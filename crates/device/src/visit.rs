@@ -6,7 +6,8 @@ use std::ops::{Deref, DerefMut};
 use ferroce_progress::table::ROUNDS;
 use ferroce_sys::clock;
 use ferroce_sys::sync::{Calls, Inside};
-use ferroce_transport::Time;
+use ferroce_transport::{SendRequest, Time};
+use ferroce_wire::Qpn;
 
 use crate::completion::Wake;
 use crate::driver::Driver;
@@ -54,6 +55,8 @@ impl Engines {
         let station = self.station(index);
         let mut visit = Visit::new(self, index, station, station.turnstile.enter());
         visit.tables.now = clock::now().max(visit.tables.now);
+        // Whatever is done in here, a whole turn has to look at.
+        visit.not_plain();
         // Work that met a busy engine was posted before this.
         visit.take_mail();
         visit
@@ -96,14 +99,32 @@ impl<'a> Visit<'a> {
     #[inline]
     pub(crate) fn turn_at(&mut self, now: Time, reason: Reason) -> Turned {
         let calls = self.inside.take_calls();
-        let (reason, mut left) = reason.on_hearing(calls);
+        let (reason, left) = reason.on_hearing(calls);
         // What was posted while the engine was busy, or an alarm that found it so, does not wait again.
         self.inside.called = calls.contains(Calls::POSTED);
         let turned = self.inside.turn(now, reason, self.engines);
+        self.after_turn(turned, reason.is_poll(), left);
+        turned
+    }
+
+    /// Takes in what has come to an engine at rest; how many packets. `None` if that takes a whole turn.
+    #[inline]
+    pub(crate) fn take_what_came(&mut self) -> Option<usize> {
+        if !self.inside.is_plain() || self.inside.is_called() {
+            return None;
+        }
+        let turned = self.inside.take_what_came(clock::now(), self.engines);
+        self.after_turn(turned, true, Calls::empty());
+        Some(turned.received)
+    }
+
+    /// What a turn could not finish rings for the next one, beside what is left of the calls that it has heard.
+    #[inline]
+    fn after_turn(&mut self, turned: Turned, is_poll: bool, mut left: Calls) {
         let station = self.station();
         // A thread that polls comes back for the rest, and wants to see first what is there.
         let mut comes_back = false;
-        if reason.is_poll() {
+        if is_poll {
             if station.expects_anything() {
                 station.driver.polled(turned.received > 0);
             }
@@ -114,7 +135,6 @@ impl<'a> Visit<'a> {
             left |= Calls::ARRIVED;
         }
         self.inside.ring(left);
-        turned
     }
 
     /// Leaves, going round again if the bell rang, and does what is to be done outside.
@@ -132,6 +152,12 @@ impl<'a> Visit<'a> {
         let mut after = Aftermath::default();
         self.step_out(&mut after);
         engines.finish(after);
+    }
+
+    /// Posts a message and sends it, if it is alone. Else nothing has changed.
+    #[inline(always)]
+    pub(crate) fn send_alone(&mut self, qpn: Qpn, request: &SendRequest<'_>) -> bool {
+        !self.inside.is_called() && self.station().freight.is_empty() && self.inside.send_alone(qpn, request)
     }
 
     /// Leaves, if nothing has happened: for a thread that has not turned the engine.

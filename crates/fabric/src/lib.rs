@@ -176,6 +176,11 @@ pub trait Fabric: Send {
         false
     }
 
+    /// Whether every packet leaves with the call that is given it, and nothing is done to it or written down of it.
+    fn is_plain(&self) -> bool {
+        false
+    }
+
     /// What becomes readable when something arrives.
     fn descriptors(&self) -> &[RawFd];
 }
@@ -239,6 +244,10 @@ impl<F: Fabric + ?Sized> Fabric for Box<F> {
 
     fn holds_packets(&self) -> bool {
         (**self).holds_packets()
+    }
+
+    fn is_plain(&self) -> bool {
+        (**self).is_plain()
     }
 
     fn descriptors(&self) -> &[RawFd] {

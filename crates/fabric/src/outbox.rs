@@ -147,6 +147,21 @@ impl Outbox {
         self.used += len;
     }
 
+    /// Room for a run of so many bytes, if nothing waits.
+    #[inline]
+    pub fn room_alone(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.runs.is_empty() { self.bytes.get_mut(..len) } else { None }
+    }
+
+    /// Takes the run that was written into [`room_alone`](Self::room_alone): so many packets of `len` bytes together, the first
+    /// of which has `segment`.
+    #[inline]
+    pub fn commit_alone(&mut self, to: Toward<'_>, (segment, len): (usize, usize), packets: usize) {
+        let (route, slot) = (*to.route, to.slot);
+        self.runs.push(Run { route, start: 0, len, segment, packets, slot, stamp: None });
+        self.used = len;
+    }
+
     /// Takes the packet that was written into [`room`](Self::room) as a run of its own; when it left will be told
     /// under this name.
     pub fn commit_stamped(&mut self, to: Toward<'_>, len: usize, ticket: u32) {

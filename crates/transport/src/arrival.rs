@@ -269,7 +269,7 @@ impl Inbound {
             return;
         }
         let (imm, invalidated) = match arrival.verb {
-            Verb::Send(SendTail::Plain) => (None, None),
+            Verb::Send(SendTail::Plain) => return self.finish_plain(arrival.solicited, connection, host),
             Verb::Send(SendTail::Immediate(imm)) => (Some(imm), None),
             Verb::Send(SendTail::Invalidate(rkey)) => (None, Some(rkey)),
             Verb::Write(_, imm) => (imm, None),

@@ -49,6 +49,31 @@ pub struct Completion {
     pub time_source: TimeSource,
 }
 
+/// The end of a work request that went well, with nothing more to tell: that of nearly all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlainCompletion {
+    /// The program's name for the request.
+    pub id: u64,
+    /// What it was.
+    pub kind: WorkKind,
+    /// The queue pair it is about.
+    pub qpn: Qpn,
+    /// Bytes received or sent.
+    pub byte_len: u32,
+    /// Whether the sender asked for an event.
+    pub solicited: bool,
+}
+
+impl PlainCompletion {
+    /// The completion that it is.
+    #[must_use]
+    #[inline]
+    pub const fn whole(&self) -> Completion {
+        let Self { id, kind, qpn, byte_len, solicited } = *self;
+        Completion { id, kind, qpn, byte_len, solicited, ..Completion::EMPTY }
+    }
+}
+
 /// How the time of a completion was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]

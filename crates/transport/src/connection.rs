@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use ferroce_wire::{PKey, PathMtu, QKey, Qpn, RnrTimer};
 
-use crate::completion::Completion;
+use crate::completion::{Completion, PlainCompletion};
 use crate::counters::Counters;
 use crate::host::{Accessor, DomainId, Host, SharedQueueId};
 use crate::pacing::Pacer;
@@ -106,6 +106,13 @@ pub(crate) struct Failed;
 impl<H: Host> Context<'_, H> {
     pub(crate) fn complete_send(&mut self, number: u32, completion: Completion) {
         self.host.complete_send(number, completion);
+    }
+
+    /// A message was sent and acknowledged, or brought what was asked.
+    #[inline(always)]
+    pub(crate) fn complete_sent(&mut self, number: u32, (id, kind, byte_len): (u64, WorkKind, u32)) {
+        let qpn = self.connection.qpn;
+        self.host.complete_plain_send(number, &PlainCompletion { id, kind, qpn, byte_len, solicited: false });
     }
 }
 

@@ -3,7 +3,7 @@
 use ferroce_wire::{Lkey, Qpn, Rkey};
 use thiserror::Error;
 
-use crate::completion::{Completion, Event};
+use crate::completion::{Completion, Event, PlainCompletion};
 use crate::queue::Receive;
 use crate::work::{Access, Bind, MaskedAdd, MaskedSwap, Sge};
 
@@ -106,6 +106,28 @@ pub trait Host {
     /// # Errors
     /// Why nothing was written.
     fn write_local(&mut self, lkey: Lkey, address: u64, bytes: &[u8]) -> Result<(), Denied>;
+
+    /// Checks and writes at once: [`check_local`](Self::check_local) and [`write_local`](Self::write_local).
+    ///
+    /// # Errors
+    /// Why nothing was written.
+    #[inline]
+    fn place_local(&mut self, domain: DomainId, sge: Sge, bytes: &[u8]) -> Result<(), Denied> {
+        self.check_local(domain, sge, true)?;
+        self.write_local(sge.lkey, sge.address, bytes)
+    }
+
+    /// A send request ended well, with nothing to tell but that: as [`complete_send`](Self::complete_send).
+    #[inline]
+    fn complete_plain_send(&mut self, number: u32, plain: &PlainCompletion) {
+        self.complete_send(number, plain.whole());
+    }
+
+    /// The same of a receive request.
+    #[inline]
+    fn complete_plain_receive(&mut self, number: u32, plain: &PlainCompletion) {
+        self.complete_receive(number, plain.whole());
+    }
 
     /// Reads from the program's own memory.
     ///

@@ -3,7 +3,7 @@
 use ferroce_wire::{Lkey, Rkey};
 
 use crate::arrival::Fault;
-use crate::completion::Completion;
+use crate::completion::{Completion, PlainCompletion};
 use crate::connection::{Connection, Context};
 use crate::host::{Host, SharedQueueId};
 use crate::planted::{Bug, is_planted};
@@ -129,6 +129,7 @@ impl Inbound {
     }
 
     /// Places a packet of a SEND.
+    #[inline]
     pub(crate) fn place_send<H: Host>(
         &mut self,
         payload: &[u8],
@@ -147,14 +148,19 @@ impl Inbound {
     }
 
     /// Writes bytes into the taken receive.
+    #[inline]
     pub(crate) fn scatter<H: Host>(
         &self,
         offset: u64,
         bytes: &[u8],
         cx: &mut Context<'_, H>,
     ) -> Result<(), Fault> {
+        let pieces = Gather::new(self.receive.sges(), offset, bytes.len() as u64);
+        if let Some(piece) = pieces.whole().filter(|_| !bytes.is_empty()) {
+            return cx.host.place_local(cx.connection.domain, piece, bytes).map_err(Fault::Receive);
+        }
         let mut rest = bytes;
-        for mut piece in Gather::new(self.receive.sges(), offset, bytes.len() as u64) {
+        for mut piece in pieces {
             let (part, after) = rest.split_at(piece.length as usize);
             if is_planted(Bug::ScatterOffset) && rest.len() < bytes.len() {
                 piece.address -= 1;
@@ -169,6 +175,18 @@ impl Inbound {
     /// The message has arrived: completes its receive, if it took one.
     pub(crate) fn finish<H: Host>(&mut self, fill: impl FnOnce(&mut Completion), cx: &mut Context<'_, H>) {
         self.finish_for(fill, cx.connection, cx.host);
+    }
+
+    /// The same of a SEND that brings nothing but its bytes.
+    #[inline]
+    pub(crate) fn finish_plain<H: Host>(&mut self, solicited: bool, connection: &Connection, host: &mut H) {
+        let byte_len = received_of(self.message);
+        self.message = Message::None;
+        if core::mem::take(&mut self.taken) {
+            let (id, kind, qpn) = (self.receive.id(), WorkKind::Receive, connection.qpn);
+            let plain = PlainCompletion { id, kind, qpn, byte_len, solicited };
+            host.complete_plain_receive(self.receive.number(), &plain);
+        }
     }
 
     /// The same, outside of a call of the machine.

@@ -51,7 +51,7 @@ mod vendor;
 mod window;
 mod work;
 
-pub use completion::{Classified, Completion, Envelope, Event, TimeSource, WorkError};
+pub use completion::{Classified, Completion, Envelope, Event, PlainCompletion, TimeSource, WorkError};
 pub use counters::Counters;
 pub use figures::{Completions, Level, QpTotals};
 pub use host::{Accessor, AtomicOp, Denied, DomainId, Host, SharedQueueId};

@@ -1,5 +1,6 @@
 //! A queue pair: state, attributes, and the machines of its service.
 
+mod alone;
 mod direct;
 mod dispatch;
 mod inspect;
@@ -228,6 +229,7 @@ impl QueuePair {
     }
 
     /// The machines, and the world for one call of them.
+    #[inline(always)]
     fn split<'a, H>(
         &'a mut self,
         now: Time,

@@ -210,9 +210,16 @@ impl Receive {
 
     /// Becomes this request, which has this number in its queue. Allocates only if it has more pieces than there is
     /// capacity for.
+    #[inline]
     pub fn set(&mut self, number: u32, id: u64, sges: &[Sge]) {
         self.number = number;
         self.id = id;
+        // Most have one piece, as the one before had.
+        if let ([sge], [place]) = (sges, &mut self.sges[..]) {
+            *place = *sge;
+            self.length = sge.length.into();
+            return;
+        }
         self.sges.clear();
         self.sges.extend_from_slice(sges);
         self.length = sges.iter().map(|sge| u64::from(sge.length)).sum();
@@ -317,7 +324,10 @@ impl ReceiveQueue {
         }
         let slot = self.tail as usize & (self.ids.len() - 1);
         self.ids[slot] = (id, count);
-        self.sges[slot * self.max_sge..][..sges.len()].copy_from_slice(sges);
+        match (sges, self.sges.get_mut(slot * self.max_sge)) {
+            ([one], Some(place)) => *place = *one,
+            _ => self.sges[slot * self.max_sge..][..sges.len()].copy_from_slice(sges),
+        }
         self.tail = self.tail.wrapping_add(1);
         true
     }
@@ -356,6 +366,7 @@ impl ReceiveQueue {
     }
 
     /// Moves the oldest request into `receive`; false if there is none.
+    #[inline]
     pub fn pop_into(&mut self, receive: &mut Receive) -> bool {
         let taken = self.peek_into(receive);
         self.head = self.head.wrapping_add(u32::from(taken));
@@ -363,6 +374,7 @@ impl ReceiveQueue {
     }
 
     /// Copies the oldest request into `receive`, and leaves it in the queue; false if there is none.
+    #[inline]
     pub fn peek_into(&self, receive: &mut Receive) -> bool {
         if self.is_empty() {
             return false;

@@ -46,7 +46,7 @@ pub enum DataVerb {
 impl DataPacket {
     /// Bytes before the payload.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub const fn header_len(&self) -> usize {
         Bth::LEN
             + match self.verb {
@@ -63,7 +63,7 @@ impl DataPacket {
 
     /// Bytes of the packet, from the base transport header to the ICRC.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub const fn packet_len(&self) -> usize {
         self.header_len() + self.payload.next_multiple_of(4) + ICRC_LEN
     }

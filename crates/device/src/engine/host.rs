@@ -8,8 +8,8 @@ use ferroce_memory::MemoryTable;
 use ferroce_record::PacketFlags;
 use ferroce_sys::sync::Share;
 use ferroce_transport::{
-    Access, Accessor, AtomicOp, Bind, Completion, Denied, DomainId, Event, Host, Receive, Sge, SharedQueueId,
-    Time,
+    Access, Accessor, AtomicOp, Bind, Completion, Denied, DomainId, Event, Host, PlainCompletion, Receive,
+    Sge, SharedQueueId, Status, Time,
 };
 use ferroce_wire::{Lkey, Qpn, Rkey};
 use slab::Slab;
@@ -199,6 +199,18 @@ impl View<'_> {
         self.noted(cq, is_there)
     }
 
+    /// As [`complete`](Self::complete), of work that went well and has nothing more to tell.
+    #[inline]
+    fn complete_plain(&mut self, cq: CqId, plain: &PlainCompletion) -> bool {
+        let Tables { cqs, touched, now, .. } = &mut *self.tables;
+        let Some(Some(side)) = cqs.get_mut(cq.0 as usize) else { return self.noted(cq, true) };
+        if !side.touched {
+            touched.push(cq);
+        }
+        let is_there = side.push_plain(plain, *now);
+        self.noted(cq, is_there)
+    }
+
     /// Takes note whether a completion is in its queue.
     #[inline]
     fn noted(&mut self, cq: CqId, is_there: bool) -> bool {
@@ -262,6 +274,33 @@ impl Host for View<'_> {
 
     fn write_local(&mut self, lkey: Lkey, address: u64, bytes: &[u8]) -> Result<(), Denied> {
         self.tables.memory.local_again(piece(lkey, address, bytes.len())?, true)?.write(bytes)
+    }
+
+    #[inline]
+    fn place_local(&mut self, domain: DomainId, sge: Sge, bytes: &[u8]) -> Result<(), Denied> {
+        self.tables.memory.local(domain, sge, true)?.write(bytes)
+    }
+
+    #[inline]
+    fn complete_plain_send(&mut self, number: u32, plain: &PlainCompletion) {
+        if self.tally.held.is_some() || self.tables.is_recorded() {
+            return self.complete_send(number, plain.whole());
+        }
+        self.tally.sends += 1;
+        if self.complete_plain(self.send_cq, plain) {
+            self.tally.ended.count_send(Status::Success);
+        }
+    }
+
+    #[inline]
+    fn complete_plain_receive(&mut self, number: u32, plain: &PlainCompletion) {
+        if self.tables.is_recorded() {
+            return self.complete_receive(number, plain.whole());
+        }
+        self.tally.receives += 1;
+        if self.complete_plain(self.receive_cq, plain) {
+            self.tally.ended.count_receive(Status::Success);
+        }
     }
 
     fn read_local(&mut self, lkey: Lkey, address: u64, bytes: &mut [u8]) -> Result<(), Denied> {

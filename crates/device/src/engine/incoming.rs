@@ -25,6 +25,15 @@ struct RunOfData {
     told: bool,
 }
 
+/// The queue pair of the last packet that nothing was out of the ordinary with, and where that came from: most packets are for
+/// the same. It is forgotten with whatever may change a queue pair other than packets and time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Familiar {
+    ends: Ends,
+    flow: Flow,
+    dest: Qpn,
+}
+
 /// Why a queue pair takes no packet of a sender.
 enum NotFor {
     /// The queue pair is connected to another peer.
@@ -95,7 +104,12 @@ impl Engine {
         let mut packets = 0;
         // Packets that come together are mostly for one queue pair.
         let mut touched = None;
-        let mut run = RunOfData { flow: self.verifier.flow_by_place(&ends), dest: None, told: false };
+        let mut run = match self.familiar {
+            Some(Familiar { ends: known, flow, dest }) if known == ends => {
+                RunOfData { flow: Some(flow), dest: Some(dest), told: false }
+            }
+            _ => RunOfData { flow: self.verifier.flow_by_place(&ends), dest: None, told: false },
+        };
         for (place, packet) in bytes.chunks(datagram.segment.max(1)).enumerate() {
             packets += 1;
             self.counters.packets_received += 1;
@@ -130,7 +144,9 @@ impl Engine {
         around: &Engines,
     ) -> Option<u16> {
         let flow = run.flow?;
-        let (data, payload) = DataPacket::parse(bytes)?;
+        let parsed = DataPacket::parse(bytes);
+        // Where it was read, without a copy.
+        let Some((data, payload)) = &parsed else { return None };
         let dest = data.dest_qp;
         if run.dest != Some(dest) {
             let sender = Sender::of_datagram(datagram);
@@ -138,11 +154,17 @@ impl Engine {
             if entry.machine.service() != Service::Rc || refusal(entry, &sender, around).is_some() {
                 return None;
             }
+            let has_more_to_see_to = |choice: PathChoice| {
+                choice.path != Path::Wire || matches!(choice.reason, PathReason::NotShared(_))
+            };
+            let is_usual = !entry.path.is_some_and(has_more_to_see_to);
             run.dest = Some(dest);
+            let ends = Ends { source: datagram.source, local: datagram.local };
+            self.familiar = (is_usual && self.is_plain()).then_some(Familiar { ends, flow, dest });
         }
         let Self { qps, tables, windows, .. } = self;
         let entry = qps.get(dest)?;
-        if entry.machine.passes_over(&data) {
+        if entry.machine.passes_over(data) {
             if tables.is_recorded() {
                 recorded::came(tables, entry, (bytes, payload.len()), mark(datagram));
             }
@@ -155,7 +177,7 @@ impl Engine {
         }
         let (now, window) = (tables.now, windows.get(entry.window));
         let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
-        let is_taken = entry.machine.take_data(now, &data, payload, window, &mut host);
+        let is_taken = entry.machine.take_data(now, data, payload, window, &mut host);
         if is_taken && tables.is_recorded() {
             recorded::took(tables, entry);
         }
@@ -171,6 +193,7 @@ impl Engine {
         around: &Engines,
         told: bool,
     ) -> Option<u16> {
+        self.familiar = None;
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
             Err(error) => {

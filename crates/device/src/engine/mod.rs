@@ -8,6 +8,7 @@
 //! thread does ([`crate::driver`]). A device may have several ([`crate::engines`]): each has queue pairs
 //! of its own, and what one wants of another it does if that one is free, or leaves it in its freight.
 
+mod alone;
 mod departed;
 mod direct;
 mod farewell;

@@ -77,15 +77,43 @@ impl Port {
     /// Sends what waits.
     pub(crate) fn flush(&mut self, counters: &mut DeviceCounters) {
         if !self.outbox.is_empty() {
-            let sent = self.fabric.send(&mut self.outbox);
-            self.limits = limits(&*self.fabric);
-            counters.packets_sent += sent.packets;
-            counters.send_no_room += sent.no_room;
-            counters.send_too_long += sent.too_long;
-            counters.send_unreachable += sent.unreachable;
-            counters.send_calls += sent.calls;
+            self.flush_wire(counters);
         }
         self.lanes.flush();
+    }
+
+    /// Sends what waits for the network.
+    #[inline]
+    fn flush_wire(&mut self, counters: &mut DeviceCounters) {
+        let sent = self.fabric.send(&mut self.outbox);
+        self.limits = limits(&*self.fabric);
+        counters.packets_sent += sent.packets;
+        counters.send_no_room += sent.no_room;
+        counters.send_too_long += sent.too_long;
+        counters.send_unreachable += sent.unreachable;
+        counters.send_calls += sent.calls;
+    }
+
+    /// Room for a run of up to so many bytes that is to leave by itself, and the way that it takes. Else nothing has changed.
+    #[inline(always)]
+    pub(super) fn alone<'a>(&'a mut self, len: usize, way: &'a mut Way) -> Option<(&'a mut [u8], &'a Way)> {
+        if self.limits.0 < 2 || !self.outbox.is_empty() || !way.is_ready(&mut *self.fabric) {
+            return None;
+        }
+        Some((self.outbox.room_alone(len)?, way))
+    }
+
+    /// Sends a run that was written into the room of [`alone`](Self::alone): its first packet has `segment` bytes.
+    #[inline]
+    pub(super) fn send_alone(
+        &mut self,
+        to: Toward<'_>,
+        (segment, len): (usize, usize),
+        packets: usize,
+        counters: &mut DeviceCounters,
+    ) {
+        self.outbox.commit_alone(to, (segment, len), packets);
+        self.flush_wire(counters);
     }
 
     /// Puts a packet together and leaves it in the outbox. `by` is whose memory the payload is.
@@ -433,6 +461,21 @@ pub(super) fn emit(transmit: &Transmit<'_>, by: Accessor, tables: &Tables, buffe
     let (body, rest) = buffer[headers..].split_at_mut(payload);
     clear_pad(rest);
     fill(&transmit.payload, by, tables, body)
+}
+
+/// Writes a packet of data, all but its ICRC. `None` if its memory may not be read.
+#[inline(always)]
+pub(super) fn compose(
+    data: &DataPacket,
+    payload: &PayloadSource<'_>,
+    by: Accessor,
+    tables: &Tables,
+    buffer: &mut [u8],
+) -> Option<()> {
+    let headers = data.emit_headers(buffer)?;
+    let (body, rest) = buffer[headers..].split_at_mut(data.payload);
+    clear_pad(rest);
+    fill(payload, by, tables, body)
 }
 
 /// What comes after the payload: up to three bytes of nothing, and the ICRC.

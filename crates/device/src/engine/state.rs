@@ -18,6 +18,7 @@ use super::follow::Follow;
 use super::freight::Load;
 use super::handles::Handle;
 use super::host::Tables;
+use super::incoming::Familiar;
 use super::leaving::Leaving;
 use super::port::Port;
 use super::qps::QpTable;
@@ -95,6 +96,10 @@ pub(crate) struct Engine {
     pub(super) turning: bool,
     /// The socket failed.
     pub(super) broken: bool,
+    /// A turn would find nothing to do but what was just posted, as far as that does not change from call to call.
+    is_plain: bool,
+    /// The queue pair that packets are mostly for.
+    pub(super) familiar: Option<Familiar>,
     /// Lets the next turn panic.
     #[cfg(test)]
     pub(crate) panics: bool,
@@ -210,9 +215,35 @@ impl Engine {
             let_go: false,
             turning: false,
             broken: false,
+            is_plain: false,
+            familiar: None,
             #[cfg(test)]
             panics: false,
         }
+    }
+
+    /// Whether a turn would find nothing to do but what has just come, or was just posted, as far as that does not change from
+    /// call to call.
+    #[inline]
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.is_plain
+    }
+
+    /// Takes note whether it is so. Each whole turn does; what changes it is done before one, or says that it is not so any more.
+    #[inline]
+    pub(super) fn note_plain(&mut self) {
+        self.is_plain = self.port.fabric.is_plain()
+            && !self.broken
+            && !self.tables.is_recorded()
+            && !self.follow.is_on()
+            && !self.port.lanes.has_any()
+            && self.leaving.is_empty();
+    }
+
+    /// Something may change in here beside what packets and posted work do: the next turn has to be a whole one.
+    pub(crate) const fn not_plain(&mut self) {
+        self.is_plain = false;
+        self.familiar = None;
     }
 
     /// The place of this engine among those of its device.

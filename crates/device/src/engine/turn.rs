@@ -66,15 +66,10 @@ impl Engine {
                     self.run_timers();
                 }
                 waits = self.gather.is_waiting() && !self.called && self.goes_on_waiting();
-                if waits {
-                    // What is there leaves with more.
-                } else if turned.received == 0 || (turned.received > STREAM && !turned.more) {
-                    self.queue_owing();
-                    self.transmit(Acks::Send, around);
-                } else {
-                    self.transmit(Acks::Hold, around);
-                }
-                if self.owing.is_empty() {
+                // What is there may leave with more.
+                if !waits {
+                    self.answer(&turned, around);
+                } else if self.owing.is_empty() {
                     self.held = 0;
                 }
             }
@@ -117,8 +112,41 @@ impl Engine {
         self.release_regions();
         self.tables.settle();
         turned.unsent = (!waits && !self.ready.is_empty()) || self.follow.waits();
+        self.note_plain();
         self.turning = false;
         turned
+    }
+
+    /// Takes in what has come to an engine that was [at rest](Self::is_at_rest) and is [plain](Self::is_plain): as
+    /// [`turn`](Self::turn) for [`Reason::InboxFilled`], where nothing else is to be looked for.
+    pub(crate) fn take_what_came(&mut self, now: Time, around: &Engines) -> Turned {
+        self.tables.now = now.max(self.tables.now);
+        self.turning = true;
+        let mut turned = self.take_inbox(around);
+        if !turned.more {
+            self.run_timers();
+        }
+        self.answer(&turned, around);
+        self.port.flush(&mut self.counters);
+        self.gather.left();
+        self.tables.settle();
+        turned.unsent = !self.ready.is_empty();
+        self.turning = false;
+        turned
+    }
+
+    /// Sends what is to be sent after packets were taken in for a program that polls.
+    #[inline(always)]
+    fn answer(&mut self, turned: &Turned, around: &Engines) {
+        if turned.received == 0 || (turned.received > STREAM && !turned.more) {
+            self.queue_owing();
+            self.transmit(Acks::Send, around);
+        } else {
+            self.transmit(Acks::Hold, around);
+        }
+        if self.owing.is_empty() {
+            self.held = 0;
+        }
     }
 
     /// When a thread has to turn it, even if nothing happens: a timer is due then, or an
@@ -126,11 +154,13 @@ impl Engine {
     pub(crate) fn wants_to_run_at(&self) -> Option<Time> {
         let longest = || self.kept_until.unwrap_or(self.tables.now + ACK_RIDE);
         let ride = (!self.owing.is_empty()).then(longest);
+        let soon = sooner(sooner(self.timers.next(), ride), self.tables.next_put_off());
+        if self.is_plain() {
+            return soon;
+        }
         let held = self.port.fabric.holds_packets().then(|| self.tables.now + HELD);
-        let waits = sooner(ride, held);
         let stamps = self.follow.waits().then(|| self.tables.now + stamps::LOOK);
-        let waits = sooner(waits, self.port.lanes.look_at());
-        sooner(sooner(sooner(self.timers.next(), waits), self.tables.next_put_off()), stamps)
+        sooner(sooner(sooner(soon, held), stamps), self.port.lanes.look_at())
     }
 
     /// Those that found no room in a lane look again.
@@ -179,6 +209,7 @@ impl Engine {
 
     #[inline(never)]
     fn open_mail(&mut self, mail: &Mail) {
+        self.not_plain();
         let mut parcels = std::mem::take(&mut self.mail);
         mail.take(&mut parcels);
         for parcel in parcels.drain(..) {
@@ -506,6 +537,7 @@ impl Engine {
     #[cold]
     pub(super) fn break_off(&mut self) {
         self.broken = true;
+        self.not_plain();
         self.inbox.clear();
         self.tables.events.push(AsyncEvent::DeviceFatal);
     }
@@ -541,6 +573,7 @@ impl Engine {
     /// A turn panicked and did not come to its end: nothing here can be trusted. All work fails.
     pub(super) fn give_up(&mut self) {
         self.broken = true;
+        self.not_plain();
         self.port.fail();
         self.inbox = Inbox::new(INBOX);
         self.scratch = vec![0; ferroce_wire::MAX_PACKET_LEN].into();

@@ -139,6 +139,12 @@ impl Windows {
         }
     }
 
+    /// Whether queue pairs wait for room.
+    #[inline]
+    pub(crate) fn is_waited_for(&self, id: WindowId) -> bool {
+        !self.all[id.0].waiting.is_empty()
+    }
+
     /// The queue pairs that have waited longest, if there is room again: as many as could use it. They keep
     /// their places until they have sent something.
     pub(crate) fn called(&self, id: WindowId) -> impl Iterator<Item = u16> {

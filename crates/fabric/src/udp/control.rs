@@ -109,8 +109,25 @@ impl Control {
     #[must_use]
     #[inline]
     pub fn notes(&self, used: usize) -> Notes {
-        // Most datagrams that are not put together from several come with none.
-        if used == 0 { Notes::default() } else { Self::notes_of(&self.bytes[..used.min(Self::ROOM)]) }
+        // Most datagrams come with none, or with how they were put together and nothing else.
+        if used == 0 {
+            return Notes::default();
+        }
+        if used == ALONE.next_multiple_of(WORD)
+            && let Some(size) = self.size_alone()
+        {
+            return Notes { segment: Some(size), ..Notes::default() };
+        }
+        Self::notes_of(&self.bytes[..used.min(Self::ROOM)])
+    }
+
+    /// How the datagram was put together, if the first message says so.
+    #[inline]
+    fn size_alone(&self) -> Option<usize> {
+        let (level, kind, value, _) = split(&self.bytes[..ALONE])?;
+        let is_size = level == libc::SOL_UDP && kind == libc::UDP_GRO;
+        let size = value.first_chunk().filter(|_| is_size)?;
+        usize::try_from(c_int::from_ne_bytes(*size)).ok()
     }
 
     fn notes_of(mut rest: &[u8]) -> Notes {
@@ -180,6 +197,9 @@ const WORD: usize = size_of::<usize>();
 /// Bytes before the value.
 const HEADER: usize = WORD + 8;
 
+/// Bytes of a message whose value is a number of C.
+const ALONE: usize = HEADER + size_of::<c_int>();
+
 /// A `struct timespec` as nanoseconds; `None` for none, which is all zeros, and for times before 1970.
 pub(super) fn nanoseconds(value: &[u8]) -> Option<u64> {
     let number = |at: usize| Some(i64::from_ne_bytes(*value.get(at..)?.first_chunk()?));
@@ -236,6 +256,22 @@ mod tests {
         assert_eq!(control.used(), (HEADER + 20).next_multiple_of(WORD));
         control.describe(&usual, None, Some(usual.local));
         assert_eq!(control.used(), 0, "a bound socket knows its address");
+    }
+
+    #[test]
+    fn the_size_of_packets_that_came_together_is_the_same_alone_and_among_others() {
+        for size in [1, 96, 4112, i32::MAX, -1, 0] {
+            let mut alone = Control::EMPTY;
+            alone.push(libc::SOL_UDP, libc::UDP_GRO, &c_int::to_ne_bytes(size));
+            let mut among = alone;
+            among.push(libc::IPPROTO_IP, libc::IP_TTL, &c_int::to_ne_bytes(7));
+            let (alone, among) = (alone.notes(alone.used()), among.notes(among.used()));
+            assert_eq!(alone, Notes { hop_limit: 0, ..among });
+            assert_eq!(alone.segment, usize::try_from(size).ok(), "{size}");
+        }
+        let mut other = Control::EMPTY;
+        other.push(libc::IPPROTO_IP, libc::IP_TTL, &c_int::to_ne_bytes(9));
+        assert_eq!(other.notes(other.used()), Notes { hop_limit: 9, ..Notes::default() });
     }
 
     #[test]

@@ -24,9 +24,10 @@ pub struct Messages {
     controls: Box<[Control]>,
 }
 
-// SAFETY: what keeps this from being `Send` are the raw pointers in `headers` and `pieces`. They own nothing,
-// no code here reads through them, and the callers of `send` and `receive`, the only ones to hand them to
-// the kernel, promise to have set them since: pointers from another thread's time are never used.
+// SAFETY: what keeps this from being `Send` are the raw pointers in `headers` and `pieces`. They own nothing, and no code
+// here reads through them. Those in `headers` are into this struct's own boxes, which move with it and stay where they are.
+// Those in `pieces` are handed to the kernel by callers of `send` and `receive` alone, which promise to have set them since:
+// pointers from another thread's time are never used.
 unsafe impl Send for Messages {}
 
 impl Default for Messages {
@@ -39,14 +40,19 @@ impl Messages {
     /// Makes all the room that will be needed.
     #[must_use]
     pub fn new() -> Self {
+        Self::with_room(BATCH)
+    }
+
+    /// Makes room for calls of up to so many datagrams.
+    pub(super) fn with_room(entries: usize) -> Self {
         // SAFETY: a header of C is numbers and pointers, for which zero is a value.
         let header = unsafe { mem::zeroed::<libc::mmsghdr>() };
         let piece = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
         Self {
-            headers: vec![header; BATCH].into(),
-            pieces: vec![piece; BATCH].into(),
-            names: vec![Name::EMPTY; BATCH].into(),
-            controls: vec![Control::EMPTY; BATCH].into(),
+            headers: vec![header; entries].into(),
+            pieces: vec![piece; entries].into(),
+            names: vec![Name::EMPTY; entries].into(),
+            controls: vec![Control::EMPTY; entries].into(),
         }
     }
 
@@ -61,6 +67,14 @@ impl Messages {
         let used = self.controls[at].used();
         // The kernel only reads what it sends.
         self.point(at, payload.as_ptr().cast_mut(), payload.len(), name.size(), used);
+    }
+
+    /// Entry `at` sends these bytes instead of those that it was set for, to the same name and with the same control messages.
+    #[inline]
+    pub(super) fn turn_to(&mut self, at: usize, payload: &[u8]) {
+        // The kernel only reads what it sends.
+        let bytes = payload.as_ptr().cast_mut().cast::<c_void>();
+        self.pieces[at] = libc::iovec { iov_base: bytes, iov_len: payload.len() };
     }
 
     /// Entry `at` has got other control messages than when it was set.
@@ -133,12 +147,18 @@ impl Messages {
     /// What has come into entry `at`: bytes, sender and notes; `None` if any of it was cut.
     #[must_use]
     pub fn received(&self, at: usize) -> Option<(usize, Name, Notes)> {
+        self.received_from(at).map(|(len, name, notes)| (len, *name, notes))
+    }
+
+    /// The same, with the name where it lies.
+    #[inline]
+    pub(super) fn received_from(&self, at: usize) -> Option<(usize, &Name, Notes)> {
         let header = &self.headers[at];
         if header.msg_hdr.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
             return None;
         }
         let len = usize::try_from(header.msg_len).ok()?;
-        Some((len, self.names[at], self.controls[at].notes(header.msg_hdr.msg_controllen)))
+        Some((len, &self.names[at], self.controls[at].notes(header.msg_hdr.msg_controllen)))
     }
 
     fn point(&mut self, at: usize, bytes: *mut u8, len: usize, name: u32, control: usize) {

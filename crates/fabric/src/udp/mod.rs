@@ -282,6 +282,10 @@ impl Fabric for UdpFabric {
         news.tell(main, *port, senders, ears, tell);
     }
 
+    fn is_plain(&self) -> bool {
+        true
+    }
+
     fn descriptors(&self) -> &[RawFd] {
         &self.descriptors
     }

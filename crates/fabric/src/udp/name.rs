@@ -44,6 +44,12 @@ impl Name {
         Some(name)
     }
 
+    /// Whether the kernel has written the same bytes.
+    #[inline]
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+
     /// The address and port; an IPv4 address in the dress of IPv6 becomes itself again.
     #[must_use]
     pub fn parse(&self) -> Option<(IpAddr, u16)> {

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use super::super::{Inbox, Received};
 use super::control::Notes;
 use super::messages::{BATCH, Messages};
+use super::name::Name;
 use super::socket::Socket;
 
 /// What receiving needs and keeps from one call to the next.
@@ -13,6 +14,8 @@ pub struct Receiving {
     messages: Messages,
     /// The only address that datagrams can come to, if there is one.
     local: Option<IpAddr>,
+    /// The name of the last sender, and what it says: most datagrams are from the same.
+    sender: Option<(Name, (IpAddr, u16))>,
     /// Calls in a row that brought something.
     streak: u32,
     /// Looks in a row that found nothing.
@@ -40,7 +43,7 @@ impl Receiving {
     /// Makes all the room that will be needed.
     #[must_use]
     pub fn new(local: Option<IpAddr>) -> Self {
-        Self { messages: Messages::new(), local, streak: 0, idle: 0, busy: false, dropped: 0 }
+        Self { messages: Messages::new(), local, sender: None, streak: 0, idle: 0, busy: false, dropped: 0 }
     }
 
     /// Receives from a socket of this address from now on.
@@ -161,9 +164,13 @@ impl Receiving {
     }
 
     /// What is known about a datagram; `None` if too little to judge its ICRC.
-    fn judge(&self, at: usize) -> Option<Received> {
-        let (len, name, notes) = self.messages.received(at)?;
-        let source = name.parse()?;
+    #[inline]
+    fn judge(&mut self, at: usize) -> Option<Received> {
+        let (len, name, notes) = self.messages.received_from(at)?;
+        let source = match &self.sender {
+            Some((known, source)) if name.is_same(known) => *source,
+            _ => self.sender.insert((*name, name.parse()?)).1,
+        };
         let local = notes.local.or(self.local)?;
         let segment = notes.segment.unwrap_or(len).min(len).max(1);
         let Notes { traffic_class, hop_limit, flow_label, stamp, .. } = notes;

@@ -3,15 +3,20 @@
 use std::io;
 use std::net::IpAddr;
 
-use super::super::{Outbox, Run, Sent};
+use super::super::{Outbox, Route, Run, Sent};
 use super::messages::{BATCH, Messages};
 use super::name::Name;
 use super::outgoing::Outgoing;
 use super::segments::Segments;
+use super::socket::Family;
 
 /// What sending needs and keeps from one call to the next.
 pub(super) struct Sending {
     messages: Messages,
+    /// The message of a run that leaves by itself, and what its name and control messages were written for: a program that waits
+    /// for its answers sends to the same peer again and again.
+    alone: Messages,
+    known: Option<Known>,
     /// What each message of the batch carries.
     units: Vec<Unit>,
     segments: Segments,
@@ -23,7 +28,9 @@ pub(super) struct Sending {
 impl Sending {
     /// Will send to this port, in runs as these segments allow, from sockets that are bound to this address.
     pub(super) fn new(segments: Segments, peer_port: u16, bound: Option<IpAddr>) -> Self {
-        Self { messages: Messages::new(), units: Vec::with_capacity(BATCH), segments, peer_port, bound }
+        let (messages, alone) = (Messages::new(), Messages::with_room(1));
+        let units = Vec::with_capacity(BATCH);
+        Self { messages, alone, known: None, units, segments, peer_port, bound }
     }
 
     /// How runs may leave. It becomes [`Segments::SINGLE`] when an interface refuses to cut.
@@ -51,23 +58,45 @@ impl Sending {
     #[inline]
     fn send_alone(&mut self, outgoing: &Outgoing, outbox: &Outbox, run: &Run, sent: &mut Sent) -> bool {
         let cut = self.segments.cut(run);
-        let route = &run.route;
-        if run.stamp.is_some()
-            || (cut.is_none() && run.packets > 1)
-            || route.local.is_ipv4() != route.remote.is_ipv4()
-        {
+        if run.stamp.is_some() || (cut.is_none() && run.packets > 1) {
             return false;
         }
         let socket = outgoing.socket();
-        let Some(name) = Name::new(socket.family(), route.remote, self.peer_port) else { return false };
-        self.messages.control(0).describe(route, cut, self.bound);
-        self.messages.outgoing(0, outbox.bytes(run), name);
+        let known = Known { route: run.route, cut, family: socket.family() };
+        if self.known != Some(known) && !self.get_to_know(known) {
+            return false;
+        }
+        self.alone.turn_to(0, outbox.bytes(run));
         sent.calls += 1;
-        // SAFETY: the entry was set just now, with bytes of the outbox, which is borrowed until the call is over.
-        let is_sent = unsafe { self.messages.send_one(socket.raw(), 0) }.is_ok();
+        // SAFETY: the entry was set by `get_to_know`, and just now with bytes of the outbox, which is borrowed until the call
+        // is over.
+        let is_sent = unsafe { self.alone.send_one(socket.raw(), 0) }.is_ok();
         sent.packets += if is_sent { run.packets as u64 } else { 0 };
         is_sent
     }
+
+    /// Writes the name and the control messages of a run that leaves by itself. False if such a socket cannot reach the peer.
+    #[inline(never)]
+    fn get_to_know(&mut self, known: Known) -> bool {
+        let Known { route, cut, family } = known;
+        self.known = None;
+        let Some(name) = Name::new(family, route.remote, self.peer_port) else { return false };
+        if route.local.is_ipv4() != route.remote.is_ipv4() {
+            return false;
+        }
+        self.alone.control(0).describe(&route, cut, self.bound);
+        self.alone.outgoing(0, &[], name);
+        self.known = Some(known);
+        true
+    }
+}
+
+/// What the kernel has to be told of a run beside its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Known {
+    route: Route,
+    cut: Option<u16>,
+    family: Family,
 }
 
 /// One message: a run, or one packet of it.

@@ -161,6 +161,13 @@ impl<T> Inside<'_, T> {
         Calls::from_bits_truncate(word.fetch_and(!CALLS, SeqCst))
     }
 
+    /// Whether a thread has rung since the calls were last taken: a look that costs little.
+    #[inline]
+    #[must_use]
+    pub fn is_called(&self) -> bool {
+        self.turnstile.word.load(Relaxed) & CALLS != 0
+    }
+
     /// Rings for the thread that comes next, when a turn could not finish. To leave after this takes
     /// [`leave_ringing`](Self::leave_ringing).
     pub fn ring(&self, calls: Calls) {

@@ -96,7 +96,8 @@ impl Requester {
     }
 
     /// Takes note of a packet that was sent.
-    fn under_way<H>(&mut self, data: &DataPacket, cost: u32, cx: &mut Context<'_, H>) {
+    #[inline(always)]
+    pub(crate) fn under_way<H>(&mut self, data: &DataPacket, cost: u32, cx: &mut Context<'_, H>) {
         self.set_in_flight(self.in_flight + cost, cx.window);
         self.note_asking(data.psn, data.ack_request);
         self.cursor.psn = data.psn.next();

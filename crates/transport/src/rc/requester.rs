@@ -31,7 +31,7 @@ pub(crate) struct Requester {
     /// PSN of the first packet of the next work to be posted.
     pub(crate) next_psn: Psn,
     /// Messages posted so far.
-    messages: Msn,
+    pub(crate) messages: Msn,
     pub(crate) una: Psn,
     pub(crate) cursor: Cursor,
     /// One past the highest PSN that was ever sent.
@@ -371,8 +371,13 @@ impl Requester {
 
     /// Whether the responder is not known to have a receive for this message.
     pub(crate) fn is_limited(&self, work: &SendWork) -> bool {
-        work.op.takes_receive()
-            && self.credit_limit.is_some_and(|limit| work.message.distance_from(limit) > 0)
+        self.lacks_credit(work.op.takes_receive(), work.message)
+    }
+
+    /// The same of a message that may not be posted yet.
+    #[inline(always)]
+    pub(crate) fn lacks_credit(&self, takes_receive: bool, message: Msn) -> bool {
+        takes_receive && self.credit_limit.is_some_and(|limit| message.distance_from(limit) > 0)
     }
 
     pub(crate) const fn set_in_flight(&mut self, cost: u32, window: &mut Window) {

@@ -83,6 +83,12 @@ impl Retry {
         self.rnr_until.is_none() && !self.cautious && self.probe != Probe::Due
     }
 
+    /// Whether no probe is due or under way.
+    #[inline]
+    pub(crate) fn is_unasked(&self) -> bool {
+        self.probe == Probe::Idle
+    }
+
     pub(crate) const fn waits_for_receiver(&self) -> bool {
         self.rnr_until.is_some()
     }
@@ -173,6 +179,7 @@ impl Retry {
 
 impl Requester {
     /// The peer has shown progress up to `una`: all patience is renewed.
+    #[inline]
     pub(crate) fn progressed<H: Host>(&mut self, cx: &mut Context<'_, H>) {
         if let Some((psn, sent)) = self.retry.timed
             && self.una.is_after(psn)
