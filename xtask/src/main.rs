@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 mod bench;
 mod clock;
 mod conformance;
+mod failures;
 mod fuzz;
 mod install;
 mod interop;

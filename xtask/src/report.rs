@@ -14,8 +14,8 @@ pub(crate) struct Row {
 pub(crate) enum Outcome {
     /// It passed; the note may say more ("312 tests passed").
     Passed { took: Took, note: String },
-    /// It failed; what went wrong was printed when it happened.
-    Failed { took: Took },
+    /// It failed, and why.
+    Failed { took: Took, why: String },
     /// An earlier failure came first.
     NotRun,
     /// A tool is missing, so nothing was shown; what is missing, and how to get it.
@@ -33,8 +33,16 @@ impl Table {
 
     /// The names of the parts that failed, in order.
     pub(crate) fn failed(&self) -> Vec<&str> {
-        let failed = self.0.iter().filter(|row| matches!(row.outcome, Outcome::Failed { .. }));
-        failed.map(|row| row.name.as_str()).collect()
+        self.failures().into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// The names of the parts that failed, and why, in order.
+    pub(crate) fn failures(&self) -> Vec<(&str, &str)> {
+        let failed = self.0.iter().filter_map(|row| match &row.outcome {
+            Outcome::Failed { why, .. } => Some((row.name.as_str(), why.as_str())),
+            Outcome::Passed { .. } | Outcome::NotRun | Outcome::Missing { .. } => None,
+        });
+        failed.collect()
     }
 
     /// The names of the parts that did not run because a tool is missing, in order.
@@ -58,7 +66,7 @@ impl fmt::Display for Table {
                     writeln!(f, "  {name:width$}  ok       {took:>12}")
                 }
                 Outcome::Passed { took, note } => writeln!(f, "  {name:width$}  ok       {took:>12}  {note}"),
-                Outcome::Failed { took } => writeln!(f, "  {name:width$}  FAILED   {took:>12}"),
+                Outcome::Failed { took, .. } => writeln!(f, "  {name:width$}  FAILED   {took:>12}"),
                 Outcome::NotRun => writeln!(f, "  {name:width$}  not run"),
                 Outcome::Missing { what } => writeln!(f, "  {name:width$}  NOT RUN  {:>12}  {what}", "-"),
             }?;
@@ -78,9 +86,10 @@ mod tests {
         let took = Took(Duration::from_secs(2));
         let mut table = Table::default();
         table.push("fmt", Outcome::Passed { took, note: String::new() });
-        table.push("clippy", Outcome::Failed { took });
+        table.push("clippy", Outcome::Failed { took, why: "a lint".into() });
         table.push("tests", Outcome::NotRun);
         assert_eq!(table.failed(), ["clippy"]);
+        assert_eq!(table.failures(), [("clippy", "a lint")]);
         let expected =
             ["  fmt     ok              2.0 s\n", "  clippy  FAILED          2.0 s\n", "  tests   not run\n"];
         assert_eq!(table.to_string(), expected.concat());

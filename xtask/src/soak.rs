@@ -388,7 +388,7 @@ fn run_entries(entries: &[Entry], total: &Stopwatch) -> Table {
             }
             Err(error) => {
                 complain!("\n== {} FAILED: {error:#}", entry.name);
-                table.push(&entry.name, Outcome::Failed { took });
+                table.push(&entry.name, Outcome::Failed { took, why: format!("{error:#}") });
             }
         }
     }

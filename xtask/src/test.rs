@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use clap::builder::PossibleValuesParser;
 
 use crate::clock::Stopwatch;
+use crate::failures::Failures;
 use crate::link_abi::Build;
 use crate::place::Place;
 use crate::report::{Outcome, Table};
@@ -87,6 +88,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let total = Stopwatch::start();
     let table = run_parts(&parts);
     say!("\n{table}");
+    // Why stands here once more: the end of a long run is what is read.
+    for (name, why) in table.failures() {
+        say!("{name} FAILED: {why}\n");
+    }
     match table.failed().first() {
         None => say!("xtask test: passed, {} of {} parts in {}", parts.len(), PARTS.len(), total.read()),
         Some(name) => bail!("test: part `{name}` failed; run it alone with: cargo xtask test --only {name}"),
@@ -136,7 +141,10 @@ fn run_together(beside: &[&Part], front: Option<&Part>, table: &mut Table) {
         let outcome = front.run_in(&Place::Front);
         stop.store(matches!(outcome, Outcome::Failed { .. }), Ordering::Relaxed);
         for (name, outcome, text) in rows.join().unwrap_or_else(|panic| resume_unwind(panic)) {
-            say!("\n== {name}\n{}", text.trim_end());
+            // What passed has nothing to say that is worth the lines.
+            if matches!(outcome, Outcome::Failed { .. }) {
+                say!("\n== {name}\n{}", text.trim_end());
+            }
             table.push(name, outcome);
         }
         table.push(front.name, outcome);
@@ -158,7 +166,7 @@ impl Part {
             Ok(note) => Outcome::Passed { took, note },
             Err(error) => {
                 place.complain(&format!("\n== {} FAILED: {error:#}", self.name));
-                Outcome::Failed { took }
+                Outcome::Failed { took, why: format!("{error:#}") }
             }
         }
     }
@@ -210,7 +218,7 @@ fn fuzz_check(place: &Place) -> Result<String> {
 const WAITING: usize = 8;
 
 fn tests() -> Result<String> {
-    let (mut passed, mut skipped) = (0, 0);
+    let (mut passed, mut skipped, mut failures) = (0, 0, Failures::default());
     // Stock programs run on the drop-in library, which cargo cannot link.
     let abi = link_abi::link(Build::WithTests)?;
     // All that fails is to be seen at once: a run is long.
@@ -223,10 +231,12 @@ fn tests() -> Result<String> {
     for line in ["test --workspace --no-fail-fast -- --skip=waiting::", &waiting] {
         let cmd = Cmd::cargo(line).env(setup::REQUIRE_ALL, setup::require_all());
         let cmd = cmd.env(link_abi::FOLDER, abi.display().to_string());
-        cmd.run_seeing(|line| {
+        let ran = cmd.run_seeing(|line| {
             passed += tests_passed(line);
             skipped += u64::from(is_skip_notice(line));
-        })?;
+            failures.see(line);
+        });
+        ran.map_err(|error| anyhow!("{error:#}{failures}"))?;
     }
     ensure!(passed > 0, "`cargo test --workspace` succeeded but ran no test at all");
     Ok(note_on_tests(passed, skipped))

@@ -9,7 +9,7 @@ use thiserror::Error;
 /// ```
 /// # use ferroce_verbs::{Capability, Context};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let context = Context::open("lo")?;
+/// let context = Context::builder("ferroce_lo").address([127, 0, 41, 14]).open()?;
 /// assert!(context.can(Capability::MaskedAtomics));
 /// # Ok(())
 /// # }

@@ -182,7 +182,7 @@ impl Context {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use ferroce_verbs::{Context, Status};
     ///
-    /// # let context = Context::open("lo")?;
+    /// # let context = Context::builder("ferroce_lo").address([127, 0, 41, 15]).open()?;
     /// let report = context.report();
     /// println!(
     ///     "{} sends went well, {} packets were sent again, {} time-outs",

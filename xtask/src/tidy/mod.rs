@@ -9,6 +9,7 @@ use crate::shell::root;
 mod circles;
 mod clocks;
 mod errors;
+mod examples;
 mod floor;
 mod hygiene;
 mod inherit;
@@ -89,6 +90,11 @@ const RULES: &[Rule] = &[
         name: "clocks",
         says: "only `sys`, xtask and benchmarks read a clock or sleep",
         check: clocks::check,
+    },
+    Rule {
+        name: "examples",
+        says: "an example in the documentation opens one address, never a whole interface",
+        check: examples::check,
     },
     Rule {
         name: "hygiene",
