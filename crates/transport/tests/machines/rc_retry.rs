@@ -1,10 +1,8 @@
 //! Silence: transport time-outs and how often they are survived (IBA 9.7.6.1).
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Setup, Side, Verdict};
 use ferroce_transport::{
     Access, Acks, AttributeMask, Attributes, Data, DomainId, QpConfig, QueuePair, SendFlags, SendOp,

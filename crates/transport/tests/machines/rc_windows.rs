@@ -1,8 +1,6 @@
 //! Memory windows and invalidation as work requests, and ATOMIC WRITE.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Side};
 use ferroce_transport::{
     Access, Bind, Data, DomainId, Event, Remote, SendFlags, SendOp, State, Status, WorkKind,

@@ -1,8 +1,6 @@
 //! Answers that do not answer: the requester's side of a peer that breaks the protocol.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Side};
 use ferroce_transport::{SendOp, State, Status};
 use ferroce_wire::{Aeth, AtomicAckEth, Msn, NakCode, ReadSegment, Response, Syndrome};

@@ -1,8 +1,6 @@
 //! Datagrams: Q_Keys, forty bytes of addresses in front, and nothing longer than a packet (IBA 9.8.3).
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Side};
 use ferroce_transport::{
     Data, DatagramDest, PostError, ReceiveRequest, SendFlags, SendOp, SendRequest, State, Status, WorkKind,

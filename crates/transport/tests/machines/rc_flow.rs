@@ -1,10 +1,8 @@
 //! Traffic that crosses, overtakes and rides along.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Side, Verdict};
 use ferroce_transport::{Acks, Data, MaskedAdd, MaskedSwap, SendFlags, SendOp, Status};
 use ferroce_wire::{Body, Packet, PathMtu, Psn};

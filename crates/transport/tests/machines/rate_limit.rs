@@ -1,11 +1,9 @@
 //! Per-queue-pair rate limits: packets leave as fast as allowed and no faster, and waiting is not
 //! taken for loss.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Setup, Side};
 use ferroce_transport::{Attributes, Data, SendFlags, SendOp, State, Status};
 use ferroce_wire::Service;

@@ -1,8 +1,6 @@
 //! States and posts: what is refused leaves no trace, what does not belong is dropped and counted.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Setup, Side};
 use ferroce_transport::{
     AttributeMask, Attributes, Data, Event, ModifyError, PostError, ReceiveRequest, SendFlags, SendOp,

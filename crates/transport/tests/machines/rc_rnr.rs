@@ -1,10 +1,8 @@
 //! Receiver not ready: no receive is posted for a message (IBA 9.7.5.2.8, 9.7.6.1.4).
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Side};
 use ferroce_transport::{SendOp, State, Status};
 use ferroce_wire::{Imm, RnrTimer};

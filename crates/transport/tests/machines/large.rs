@@ -1,8 +1,6 @@
 //! Messages far larger than any window.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use ferroce_sim::Side;
 use ferroce_transport::Status;
 use ferroce_wire::PathMtu;

@@ -1,8 +1,6 @@
 //! Which posted work still names some memory: a device keeps a region until that work is over.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Side};
 use ferroce_transport::{Access, DomainId, Hold, ReceiveRequest, SendOp, Sge};
 use ferroce_wire::Lkey;

@@ -1,11 +1,9 @@
 //! A lost tail: nothing follows that could show the gap, and the transport time-out is far away. A probe
 //! finds it after a millisecond, and costs no retry.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Side};
 use ferroce_transport::{Access, Bind, DomainId, SendOp, Sge, Status};
 use ferroce_wire::Rkey;

@@ -1,11 +1,9 @@
 //! A peer that sends whatever it likes, with the right PSN, to queue pairs that are at work: nothing panics,
 //! nothing outside the registered regions is written, and the state stays one that makes sense.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Setup, Side};
 use ferroce_testkit::samples;
 use ferroce_transport::{Access, Data, DomainId, SendFlags, SendOp, State};

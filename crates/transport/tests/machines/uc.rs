@@ -1,8 +1,6 @@
 //! Unreliable connections: a message arrives whole or not at all, and no peer is told (IBA 9.8.2).
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Side, Verdict};
 use ferroce_transport::{
     Access, Attributes, Data, Event, PostError, SendFlags, SendOp, SendRequest, State, Status, WorkKind,

@@ -1,9 +1,7 @@
 //! Requests that break the protocol: every opcode in every position where it may not come, and
 //! lengths that contradict each other (IBA 9.7.4.1.3 to 9.7.4.1.6). All of them end the connection.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Side};
 use ferroce_transport::{Event, State, Status};
 use ferroce_wire::header::{FlushPlacement, FlushScope};

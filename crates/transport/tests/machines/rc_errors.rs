@@ -1,9 +1,7 @@
 //! Memory that a peer may not touch, and memory that goes away: the exact status on both sides,
 //! and not one byte written (IBA 9.7.4.1.5, 9.9.3).
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Side};
 use ferroce_transport::{Access, DomainId, Event, MaskedAdd, MaskedSwap, Remote, SendOp, State, Status};
 use ferroce_wire::Rkey;
@@ -97,7 +95,7 @@ fn a_range_that_only_begins_inside_the_region_is_a_remote_access_error() {
         let remote = Remote { address: address + REGION.1 - 7, rkey };
         assert_denied(pair, op(remote), DENIED, name);
 
-        let pair = common::pair(|_| {});
+        let pair = crate::common::pair(|_| {});
         let remote = Remote { address: u64::MAX - 3, ..pair.remote(Side::B, 0) };
         assert_denied(pair, op(remote), DENIED, name);
     }

@@ -1,10 +1,8 @@
 //! Work on a reliable connection when nothing goes wrong: every operation, every flag, every shape of data.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Side};
 use ferroce_transport::{Acks, Data, ReceiveRequest, SendFlags, SendOp, Status, WorkKind};
 use ferroce_wire::{Imm, Packet, PathMtu};

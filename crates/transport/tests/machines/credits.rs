@@ -1,11 +1,9 @@
 //! End-to-end credits: a responder says how many receives it has, a requester does not send more messages
 //! than that, but for one packet that asks for news (IBA 9.7.7.2).
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Side};
 use ferroce_transport::{SendOp, Status};
 use ferroce_wire::{Aeth, Body, CreditCode, Imm, Msn, Packet, Psn, Response, Syndrome};

@@ -1,10 +1,8 @@
 //! Probes to a peer that does not answer.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use ferroce_sim::Side;
 use ferroce_transport::Status;
 

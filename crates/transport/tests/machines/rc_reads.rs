@@ -1,8 +1,6 @@
 //! READs and atomics: cut to the window, repeated from where they stopped, executed once.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Side, Verdict};
 use ferroce_transport::{Acks, Event, State, Status};
 use ferroce_wire::{AtomicEth, AtomicMasks, Body, PathMtu, Psn, ReadSegment, Request, Response, Reth};

@@ -1,9 +1,7 @@
 //! Requests that come again in another form than the first time: they end nothing, and take nothing from the
 //! answer that is owed.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Side};
 use ferroce_transport::{Access, DomainId, State};
 use ferroce_wire::{Body, Packet, Psn, Request, Reth, Rkey};

@@ -1,10 +1,8 @@
 //! What happens to queue pairs is counted, each thing once and under its own name.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Side};
 use ferroce_transport::{Completion, Status};
 use ferroce_wire::{Body, Datagram, Deth, Packet, Psn, QKey, Qpn, Request, Segment};

@@ -1,10 +1,8 @@
 //! A queue pair asks whether its peer is there: every live peer answers, and nothing changes for either of them.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Setup, Side};
 use ferroce_transport::Status;
 

@@ -1,8 +1,6 @@
 //! Memory that goes away while messages are under way.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Side};
 use ferroce_transport::{Access, DomainId, Event, ReceiveRequest, SendOp, Sge, State, Status};
 use ferroce_wire::{Lkey, PathMtu};

@@ -1,10 +1,8 @@
 //! Packets that are lost, repeated or never were: PSNs on a reliable connection (IBA 9.7.4.1.2, 9.7.5.1).
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Side, Verdict};
 use ferroce_transport::{SendOp, Status};
 use ferroce_wire::{NakCode, PathMtu, Psn};

@@ -1,10 +1,8 @@
 //! The end of work: draining in SQD (IBA 10.3.1.5) and flushing in ERR (IBA 10.3.1.7).
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use ferroce_sim::{Pair, Setup, Side, Verdict};
 use ferroce_transport::{
     Acks, AttributeMask, Attributes, Data, Event, ModifyError, QpConfig, ReceiveQueue, ReceiveRequest,
