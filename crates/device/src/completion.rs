@@ -6,8 +6,7 @@
 //! No thread is woken while the engine is at work: the engine notes what to wake, and the thread that
 //! ran it does the waking after it has left.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::VecDeque;
 use std::hint::cold_path;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
@@ -24,6 +23,7 @@ use ferroce_wire::Qpn;
 
 use crate::cqe::{TOLD, WORDS, decode, encode, encode_plain};
 use crate::engine::qp_shared::QpShared;
+use crate::owners::{Heard, Owners};
 use crate::waiters::Waiters;
 
 /// Number of a completion queue of a device.
@@ -139,32 +139,12 @@ fn polled(cq: CqId, completion: &Completion, is_forgotten: bool) -> Polled {
     Polled { qpn, cq: cq.0, id, is_receive, is_forgotten }
 }
 
-/// The queue pairs that complete into a queue, by number.
-type Owners = HashMap<u32, Arc<QpShared>, BuildHasherDefault<ByNumber>>;
-
-/// What is taken off, and of which queue pair: completions of one mostly come together, so that it is
-/// told once of all of them.
-struct Heard {
-    of: Qpn,
-    sends: u32,
-    receives: u32,
-}
-
-#[inline]
-fn tell(owners: &Owners, heard: &Heard) {
-    if heard.sends + heard.receives > 0
-        && let Some(shared) = owners.get(&heard.of.get())
-    {
-        shared.heard(heard.sends, heard.receives);
-    }
-}
-
 /// Takes completions from one place, and tells the queue pairs that it comes by; how many.
 #[inline]
 fn take_from(
     mut next: impl FnMut() -> Option<[u64; WORDS]>,
     into: &mut [Completion],
-    owners: &Owners,
+    owners: &mut Owners,
     heard: &mut Heard,
 ) -> usize {
     let mut taken = 0;
@@ -174,7 +154,7 @@ fn take_from(
         taken += 1;
         let completion = &*place;
         if completion.qpn != heard.of {
-            tell(owners, heard);
+            owners.tell(heard);
             *heard = Heard { of: completion.qpn, sends: 0, receives: 0 };
         }
         match completion.kind {
@@ -183,26 +163,6 @@ fn take_from(
         }
     }
     taken
-}
-
-/// Queue pair numbers are dealt at random: they need no hashing, only spreading.
-#[derive(Debug, Default)]
-struct ByNumber(u64);
-
-impl Hasher for ByNumber {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0 << 8 | u64::from(*byte);
-        }
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        self.0 = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
 }
 
 /// The side of a completion queue that programs see.
@@ -252,7 +212,7 @@ impl CqShared {
                 rings: Vec::new(),
                 first: 0,
                 kept: VecDeque::new(),
-                owners: HashMap::default(),
+                owners: Owners::default(),
                 record: None,
                 most: 0,
             }),
@@ -350,14 +310,14 @@ impl CqShared {
         // An engine that adds something sets it afterwards. So it is found below, or it is set again.
         self.filled.swap(false, Ordering::AcqRel);
         taking.most = taking.most.max(taking.len());
-        let mut heard = Heard { of: Qpn::SMI, sends: 0, receives: 0 };
+        let mut heard = Heard::NONE;
         let taken = if taking.record.is_some() {
             cold_path();
             taking.take_told(self.id, into, &mut heard)
         } else {
             taking.take(into, &mut heard)
         };
-        tell(&taking.owners, &heard);
+        taking.owners.tell(&heard);
         if taken == into.len() {
             self.filled.store(true, Ordering::Release);
         }
@@ -371,12 +331,12 @@ impl CqShared {
 
     pub(crate) fn enroll(&self, qpn: Qpn, shared: &Arc<QpShared>) {
         let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
-        taking.owners.insert(qpn.get(), Arc::clone(shared));
+        taking.owners.insert(qpn, shared);
     }
 
     pub(crate) fn strike(&self, qpn: Qpn) {
         let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
-        taking.owners.remove(&qpn.get());
+        taking.owners.remove(qpn);
     }
 
     /// Forgets what a queue pair has completed and no thread has taken off.

@@ -283,14 +283,13 @@ fn drive(engines: &Engines, index: usize) {
 
 /// Tells the engine of processes that shared memory with it and are gone, if it is time to look.
 fn lose_gone(station: &Station) {
-    match station.neighbours.take_gone(clock::now()) {
+    let lost = |slot, incarnation| {
+        station.mail.push(Parcel::Lost(slot, incarnation));
+        station.turnstile.ring(Calls::POSTED);
+    };
+    match station.neighbours.forget_gone(clock::now(), lost) {
         Look::At(next) => drop(station.driver.doze.no_later_than(next)),
-        Look::Done(gone) => {
-            for (slot, incarnation) in gone {
-                station.mail.push(Parcel::Lost(slot, incarnation));
-                station.turnstile.ring(Calls::POSTED);
-            }
-        }
+        Look::Done => {}
     }
 }
 

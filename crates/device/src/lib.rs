@@ -32,6 +32,7 @@ mod management;
 mod meeting;
 mod neighbours;
 mod nic;
+mod owners;
 mod ports;
 mod posting;
 mod qp;

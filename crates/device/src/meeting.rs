@@ -74,7 +74,7 @@ pub(crate) fn meet(engines: &Engines, index: usize, slot: &Slot, to: u8) -> Resu
     let is_open = matches!(known.by_slot.get(&to), Some(Standing::Offered));
     let result = match made {
         Ok((neighbour, held)) if is_open => {
-            settle(&mut known, station, neighbour, held);
+            settle(&mut known, station, neighbour, held, true);
             Ok(())
         }
         Ok(_) => Ok(()),
@@ -114,7 +114,7 @@ pub(crate) fn meet_here(engines: &Engines, index: usize, there: usize) -> Result
         let mapped = [Mapped::ours(&file).map_err(failed)?, Mapped::ours(&file).map_err(failed)?];
         let call = calls(&line, first)?;
         let neighbour = Box::new(Neighbour::new((first.slot, 0), file.split(), call));
-        settle(&mut one, first, neighbour, (None, mapped));
+        settle(&mut one, first, neighbour, (None, mapped), true);
         return Ok(());
     }
     let mut other = lock(&second.neighbours.known);
@@ -125,8 +125,8 @@ pub(crate) fn meet_here(engines: &Engines, index: usize, there: usize) -> Result
     let ((out_in, out_out), (back_in, back_out)) = (out.split(), back.split());
     let ours = Neighbour::new((second.slot, 0), (out_in, back_out), to_second);
     let theirs = Neighbour::new((first.slot, 0), (back_in, out_out), to_first);
-    settle(&mut one, first, Box::new(ours), (None, mapped));
-    settle(&mut other, second, Box::new(theirs), (None, both));
+    settle(&mut one, first, Box::new(ours), (None, mapped), true);
+    settle(&mut other, second, Box::new(theirs), (None, both), false);
     Ok(())
 }
 
@@ -156,6 +156,12 @@ pub(crate) fn answer(station: &Station, offer: LaneOffer) -> Result<Vec<OwnedFd>
         Some(Standing::Shares(shares)) if shares.is_broken() && shares.incarnation == incarnation => {
             return Err(LaneRefusal::Broken);
         }
+        // It has taken ours, and still holds it: this one was made before that.
+        Some(Standing::Shares(shares))
+            if shares.is_ours && shares.incarnation == incarnation && !shares.is_gone() =>
+        {
+            return Err(LaneRefusal::TheirsStands);
+        }
         Some(Standing::Shares(_)) => forget(station, &mut known, from),
         Some(Standing::Offered) | None => {}
     }
@@ -166,7 +172,7 @@ pub(crate) fn answer(station: &Station, offer: LaneOffer) -> Result<Vec<OwnedFd>
     let ends = (outgoing.into_producer(), incoming.into_consumer());
     let call = (line.caller(), Bell::Theirs(bell));
     let neighbour = Box::new(Neighbour::new((from, incarnation), ends, call));
-    settle(&mut known, station, neighbour, (Some(lifeline), mapped));
+    settle(&mut known, station, neighbour, (Some(lifeline), mapped), false);
     drop(known);
     neighbours.changed.notify_all();
     Ok(vec![ours, own_bell])
@@ -188,15 +194,21 @@ fn own_line(known: &mut Known, station: &Station) -> Result<Arc<OwnedFd>, LaneEr
 /// What is kept of a process that shares memory with this one: the end of a connection to it, and its two lanes.
 type Held = (Option<Lifeline>, [Mapped; 2]);
 
-/// A process shares memory with the engine from now on.
-fn settle(known: &mut Known, station: &Station, neighbour: Box<Neighbour>, (lifeline, mapped): Held) {
+/// A process shares memory with the engine from now on; `is_ours` says whether this one offered it.
+fn settle(
+    known: &mut Known,
+    station: &Station,
+    neighbour: Box<Neighbour>,
+    (lifeline, mapped): Held,
+    is_ours: bool,
+) {
     // Before the driver may hear that the process is gone.
     station.driver.expect_rings();
     if let Some(lifeline) = &lifeline {
         station.driver.watch_lifeline(lifeline.as_fd().as_raw_fd());
     }
     let (incarnation, is_broken) = (neighbour.incarnation, neighbour.broken_flag());
-    let shares = Shares { incarnation, lifeline, is_broken, mapped };
+    let shares = Shares { incarnation, lifeline, is_ours, is_broken, mapped };
     known.by_slot.insert(neighbour.slot, Standing::Shares(shares));
     station.mail.push(Parcel::Neighbour(neighbour));
     station.ask_for_a_turn();

@@ -56,6 +56,8 @@ pub(crate) struct Shares {
     pub(crate) incarnation: u64,
     /// None for an engine of this process.
     pub(crate) lifeline: Option<Lifeline>,
+    /// By an offer of this process, which that one has taken.
+    pub(crate) is_ours: bool,
     /// A lane to it, or from it, was found broken, and given up.
     pub(crate) is_broken: Arc<AtomicBool>,
     #[expect(dead_code, reason = "it is there to be held")]
@@ -145,8 +147,9 @@ impl Neighbours {
         }
     }
 
-    /// For a driver, now and then: the slots and incarnations of those that are gone since, which are forgotten.
-    pub(crate) fn take_gone(&self, now: Time) -> Look {
+    /// For a driver, now and then: forgets those that are gone since, and tells `lost` their slots and incarnations. No thread learns
+    /// meanwhile that they are forgotten: what is shared with one anew comes after its loss in the engine's mail, too.
+    pub(crate) fn forget_gone(&self, now: Time, mut lost: impl FnMut(u8, u64)) -> Look {
         let looked_at = self.looked_at.load(Ordering::Relaxed);
         let next = looked_at.saturating_add(u64::try_from(BETWEEN_LOOKS.as_nanos()).unwrap_or(u64::MAX));
         if now.nanos() < next {
@@ -167,18 +170,18 @@ impl Neighbours {
             Standing::Shares(_) | Standing::Offered => None,
         });
         let gone: Vec<(u8, u64)> = gone.collect();
-        for (slot, _) in &gone {
-            known.by_slot.remove(slot);
+        for (slot, incarnation) in gone {
+            known.by_slot.remove(&slot);
+            lost(slot, incarnation);
         }
-        Look::Done(gone)
+        Look::Done
     }
 }
 
-/// What a driver learns of those that are gone.
+/// Whether a driver has looked for those that are gone.
 #[derive(Debug)]
 pub(crate) enum Look {
-    /// These are.
-    Done(Vec<(u8, u64)>),
+    Done,
     /// It is to look again then, in nanoseconds.
     At(u64),
 }

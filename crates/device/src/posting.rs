@@ -59,10 +59,10 @@ pub(crate) trait Work: Sized {
     fn parcel(&self, qpn: Qpn, at: Option<NonZeroU64>) -> Parcel;
 
     /// Posts a list of one work request and has done with it, if that is possible. Else nothing has changed.
-    #[inline(always)]
-    fn post_alone(_list: &[Self], _visit: &mut Visit<'_>, _qpn: Qpn) -> bool {
-        false
-    }
+    fn post_alone(list: &[Self], visit: &mut Visit<'_>, qpn: Qpn) -> bool;
+
+    /// Leaves the engine after work that was [posted alone](Self::post_alone).
+    fn leave_alone(visit: Visit<'_>);
 
     /// Leaves the engine when all of a list is posted.
     fn leave(visit: Visit<'_>, qpn: Qpn, posted: Posted);
@@ -101,6 +101,11 @@ impl Work for SendRequest<'_> {
     #[inline]
     fn posted(engine: &mut Engine, qpn: Qpn) {
         engine.after_posting(index_of(qpn));
+    }
+
+    #[inline(always)]
+    fn leave_alone(visit: Visit<'_>) {
+        visit.leave();
     }
 
     fn parcel(&self, qpn: Qpn, at: Option<NonZeroU64>) -> Parcel {
@@ -153,18 +158,19 @@ impl Work for ReceiveRequest<'_> {
         engine.queue_receives(qpn, list)
     }
 
+    #[inline(always)]
+    fn post_alone(list: &[Self], visit: &mut Visit<'_>, qpn: Qpn) -> bool {
+        if let [request] = list { visit.receive_alone(qpn, request) } else { false }
+    }
+
     #[inline]
     fn posted(engine: &mut Engine, qpn: Qpn) {
         engine.after_receives(index_of(qpn));
     }
 
-    fn parcel(&self, qpn: Qpn, at: Option<NonZeroU64>) -> Parcel {
-        Parcel::Receive(qpn, ReceiveParcel::new(self, at))
-    }
-
-    /// Leaves at once: receives need no turn, but threads that wait for flushed ones are told.
-    #[inline]
-    fn leave(mut visit: Visit<'_>, _: Qpn, _: Posted) {
+    /// At once: receives need no turn, but threads that wait for flushed ones are told.
+    #[inline(always)]
+    fn leave_alone(mut visit: Visit<'_>) {
         if visit.has_nothing_to_tell() {
             match visit.leave_at_rest() {
                 Ok(()) => return,
@@ -174,6 +180,15 @@ impl Work for ReceiveRequest<'_> {
         }
         visit.tables.settle();
         visit.leave();
+    }
+
+    fn parcel(&self, qpn: Qpn, at: Option<NonZeroU64>) -> Parcel {
+        Parcel::Receive(qpn, ReceiveParcel::new(self, at))
+    }
+
+    #[inline]
+    fn leave(visit: Visit<'_>, _: Qpn, _: Posted) {
+        Self::leave_alone(visit);
     }
 }
 
@@ -273,7 +288,7 @@ impl Addressee<'_> {
         let (fitting, rest) = requests.split_at(fits as usize);
         if rest.is_empty() && W::post_alone(fitting, &mut visit, self.qpn) {
             note_most(W::most(self.shared), before + 1);
-            visit.leave();
+            W::leave_alone(visit);
             return Ok(());
         }
         let mut posted = W::post(fitting, &mut visit, self.qpn);

@@ -24,7 +24,7 @@ use crate::engines::{Engines, Station};
 #[must_use = "a thread inside an engine has to leave it"]
 pub(crate) struct Visit<'a> {
     engines: &'a Engines,
-    index: usize,
+    station: &'a Station,
     // In this order: the engine is left, and then the driver is sent.
     inside: Inside<'a, Engine>,
     driver: SendOnDrop<'a>,
@@ -53,7 +53,7 @@ impl Engines {
     /// Enters an engine, waiting for it if need be: for control, never for posting or polling.
     pub(crate) fn enter(&self, index: usize) -> Visit<'_> {
         let station = self.station(index);
-        let mut visit = Visit::new(self, index, station, station.turnstile.enter());
+        let mut visit = Visit::new(self, station, station.turnstile.enter());
         visit.tables.now = clock::now().max(visit.tables.now);
         // Whatever is done in here, a whole turn has to look at.
         visit.not_plain();
@@ -66,25 +66,20 @@ impl Engines {
     #[inline]
     pub(crate) fn try_enter(&self, index: usize) -> Option<Visit<'_>> {
         let station = self.station(index);
-        Some(Visit::new(self, index, station, station.turnstile.try_enter()?))
+        Some(Visit::new(self, station, station.turnstile.try_enter()?))
     }
 }
 
 impl<'a> Visit<'a> {
     #[inline]
-    fn new(engines: &'a Engines, index: usize, station: &'a Station, inside: Inside<'a, Engine>) -> Self {
-        Self { engines, index, inside, driver: SendOnDrop(&station.driver) }
-    }
-
-    #[inline]
-    fn station(&self) -> &'a Station {
-        self.engines.station(self.index)
+    fn new(engines: &'a Engines, station: &'a Station, inside: Inside<'a, Engine>) -> Self {
+        Self { engines, station, inside, driver: SendOnDrop(&station.driver) }
     }
 
     /// Takes in what was posted while the engine was busy.
     #[inline]
     pub(crate) fn take_mail(&mut self) {
-        let mail = &self.station().mail;
+        let mail = &self.station.mail;
         self.inside.take_mail(mail);
     }
 
@@ -121,7 +116,7 @@ impl<'a> Visit<'a> {
     /// What a turn could not finish rings for the next one, beside what is left of the calls that it has heard.
     #[inline]
     fn after_turn(&mut self, turned: Turned, is_poll: bool, mut left: Calls) {
-        let station = self.station();
+        let station = self.station;
         // A thread that polls comes back for the rest, and wants to see first what is there.
         let mut comes_back = false;
         if is_poll {
@@ -140,7 +135,7 @@ impl<'a> Visit<'a> {
     /// Leaves, going round again if the bell rang, and does what is to be done outside.
     #[inline]
     pub(crate) fn leave(mut self) {
-        let (engines, driver) = (self.engines, &self.station().driver);
+        let (engines, driver) = (self.engines, &self.station.driver);
         // Mostly nothing is to be done outside, and no thread has rung.
         if self.inside.has_nothing_to_tell() {
             let next = self.inside.wants_to_run_at();
@@ -157,7 +152,7 @@ impl<'a> Visit<'a> {
     /// Posts a message and sends it, if it is alone. Else nothing has changed.
     #[inline(always)]
     pub(crate) fn send_alone(&mut self, qpn: Qpn, request: &SendRequest<'_>) -> bool {
-        !self.inside.is_called() && self.station().freight.is_empty() && self.inside.send_alone(qpn, request)
+        !self.inside.is_called() && self.station.freight.is_empty() && self.inside.send_alone(qpn, request)
     }
 
     /// Leaves, if nothing has happened: for a thread that has not turned the engine.
@@ -166,13 +161,13 @@ impl<'a> Visit<'a> {
     /// The bell has rung: the thread is still inside.
     #[inline]
     pub(crate) fn leave_at_rest(self) -> Result<(), Self> {
-        let Self { engines, index, inside, driver } = self;
+        let Self { engines, station, inside, driver } = self;
         match inside.leave() {
             Ok(()) => {
                 mem::forget(driver);
                 Ok(())
             }
-            Err(inside) => Err(Self { engines, index, inside, driver }),
+            Err(inside) => Err(Self { engines, station, inside, driver }),
         }
     }
 
@@ -183,7 +178,7 @@ impl<'a> Visit<'a> {
         self.counters.posts_gathered += 1;
         // Inside: the next thread that has work wait in here counts on it.
         if let Some(time) = alarm {
-            self.station().driver.set_alarm(time);
+            self.station.driver.set_alarm(time);
         }
         // The bell has rung.
         if let Err(mut visit) = self.leave_at_rest() {
@@ -202,7 +197,7 @@ impl<'a> Visit<'a> {
 
     /// Leaves, going round again if the bell rang. What is to be done outside is noted.
     pub(crate) fn step_out(mut self, after: &mut Aftermath) {
-        let driver = &self.station().driver;
+        let driver = &self.station.driver;
         for _ in 0..ROUNDS {
             self.inside.hand_over(after);
             let next = self.inside.wants_to_run_at();

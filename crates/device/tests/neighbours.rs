@@ -4,14 +4,17 @@
 mod common;
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::process::Command;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use common::{Side, signaled};
 use ferroce_device::fabric::NotShared;
-use ferroce_device::switchboard::{Group, LaneRefusal, Membership, NoLane, Reached, Slot};
+use ferroce_device::switchboard::{
+    Arrival, Group, LaneOffer, LaneRefusal, Lifeline, Membership, NoLane, Reached, Report, Sink, Slot,
+};
 use ferroce_device::{Config, EventFd, Nic, Path, PathChoice, PathPolicy, PathReason, now};
 use ferroce_lane::{LaneFile, LineFile};
 use ferroce_testkit::process::{Parent, Peer};
@@ -36,6 +39,7 @@ fn the_other_process() {
         Ok("offers") => offers,
         Ok("garbage") => garbage,
         Ok("lies") => lies,
+        Ok("crosses") => crosses,
         _ => return,
     };
     let last = std::env::var("FERROCE_TEST_LAST").expect("a number").parse().expect("a number");
@@ -301,5 +305,91 @@ fn after_a_lie_nothing_is_shared_with_that_process_again() {
     assert_eq!(hear(&mut peer), "refused");
     sides[2].connect(&to_liar);
     assert_eq!(path(&sides[2]), broken);
+    peer.stop().expect("it ends well");
+}
+
+/// Takes an offer as it should, and keeps what tells whether it stands.
+struct Taker {
+    line: LineFile,
+    bell: EventFd,
+    kept: Mutex<Option<Lifeline>>,
+}
+
+impl Sink for Taker {
+    fn arrived(&self, _: &Arrival<'_>) {}
+
+    fn tell(&self, _: &mut Report, _: usize) -> bool {
+        true
+    }
+
+    fn lane(&self, offer: LaneOffer) -> Result<Vec<OwnedFd>, LaneRefusal> {
+        *self.kept.lock().expect("no panic") = Some(offer.lifeline);
+        let copies = [self.line.as_fd(), self.bell.as_fd()].map(|own| own.try_clone_to_owned());
+        Ok(copies.into_iter().map(|copy| copy.expect("a copy")).collect())
+    }
+}
+
+/// Takes an offer while an offer of its own is under way, and offers anew when it has given up what it has taken.
+fn crosses(slot: &Slot) {
+    let (line, bell) = (LineFile::create().expect("a line"), EventFd::new().expect("an event"));
+    let taker = Arc::new(Taker { line, bell, kept: Mutex::default() });
+    slot.attach(Arc::downgrade(&taker) as Weak<dyn Sink>);
+    say(slot.number());
+    let target = heard_number();
+    let to = u8::try_from(target >> 16).expect("a slot");
+    let [out, back] = [0; 2].map(|_| LaneFile::create().expect("a lane"));
+    let offer = [out.as_fd(), back.as_fd(), taker.line.as_fd(), taker.bell.as_fd()];
+    let crossed = slot.reach(to, &offer).map(|_| ());
+    assert_eq!(crossed, Err(NoLane::Refused { slot: to, why: LaneRefusal::TheirsStands }));
+    let taken = taker.kept.lock().expect("no panic").take().expect("it was made an offer");
+    assert!(!taken.is_cut(), "what it has taken is not given up for what came late");
+    drop(taken);
+    let Reached { descriptors, .. } = slot.reach(to, &offer).expect("nothing stands any more");
+    let [theirs, rung] = <[_; 2]>::try_from(descriptors).expect("a line and a bell");
+    let theirs = LineFile::accept(theirs.as_fd().try_clone_to_owned().expect("a copy")).expect("a line");
+    let mut producer = out.into_producer();
+    let data = DataPacket {
+        dest_qp: Qpn::new(target),
+        pkey: PKey::DEFAULT,
+        psn: Psn::new(0),
+        ack_request: true,
+        solicited: false,
+        begins: true,
+        ends: true,
+        verb: DataVerb::Write(Reth { address: 0, rkey: Rkey(0), length: 0 }, None),
+        payload: 0,
+    };
+    let len = data.packet_len();
+    data.emit_headers(producer.room(len).expect("an empty lane")).expect("room");
+    producer.commit(64, len);
+    producer.publish();
+    if theirs.caller().call(slot.number()) {
+        ferroce_device::signal(rung.as_fd());
+    }
+    let end = now() + common::PATIENCE;
+    while !producer.is_empty() {
+        assert!(now() < end, "it was not taken out");
+        std::thread::yield_now();
+    }
+    say("sent");
+    Parent.wait();
+}
+
+/// It was: of two processes that offered to share memory at the same moment, each gave up what the other had taken; one then took
+/// nothing that came by what was shared next, and both sent in vain until their retries were exhausted.
+#[test]
+fn offers_that_cross_come_to_one_and_what_is_shared_anew_is_for_all_connections() {
+    let (nic, mut peer) = meet("crosses", 44);
+    let side = Side::new(&nic, address(44), PathPolicy::Prefer);
+    let slot: u32 = hear(&mut peer).parse().expect("a slot");
+    side.connect(&common::Peer { qpn: Qpn::new(slot << 16 | 5), ..side.address() });
+    let path = || side.qp.query().expect("it is there").path.expect("it is connected");
+    assert_eq!(path().path, Path::Shared);
+    peer.say(side.qp.qpn().get()).expect("it listens");
+    assert_eq!(hear(&mut peer), "sent");
+    let counters = nic.counters();
+    assert_eq!((counters.lane_packets_received, counters.wrong_peer), (1, 0), "{counters:?}");
+    let gone = PathReason::NotShared(NotShared::Gone);
+    assert_eq!(path(), PathChoice { path: Path::Wire, reason: gone }, "it sends as since the loss");
     peer.stop().expect("it ends well");
 }

@@ -85,6 +85,8 @@ pub enum TimeSource {
     Kernel,
     /// The kernel said nothing in time: it was taken after the call that sent the packet.
     AfterCall,
+    /// A card took it as the work ended.
+    Card,
     /// The kernel took it, but its clock was set at that moment: no difference with it means anything.
     Unsure,
 }

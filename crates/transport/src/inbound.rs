@@ -11,6 +11,7 @@ use crate::queue::{Receive, ReceiveQueue};
 use crate::status::{Status, WorkKind};
 use crate::transmit::Gather;
 use crate::vendor::VendorCode;
+use crate::work::Sge;
 
 /// No message is longer (IBA 9.7.2).
 pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
@@ -126,6 +127,38 @@ impl Inbound {
     /// Receives that a peer may count on: those that wait and the one that its message holds.
     pub(crate) fn credits(&self) -> u32 {
         self.queue.len() + u32::from(self.taken)
+    }
+
+    /// Takes a SEND of one packet, whose payload is as long as its connection allows, into the next receive, if that has one piece
+    /// and nothing is out of the ordinary. Else false, and no byte was placed, or the same are placed again.
+    #[inline(always)]
+    pub(crate) fn take_whole<H: Host>(
+        &mut self,
+        payload: &[u8],
+        solicited: bool,
+        cx: &mut Context<'_, H>,
+    ) -> bool {
+        if self.taken || self.message != Message::None || cx.connection.shared_queue.is_some() {
+            return false;
+        }
+        let Some((number, id, &place)) = self.queue.oldest_in_one() else { return false };
+        let Ok(byte_len) = u32::try_from(payload.len()) else { return false };
+        if byte_len > place.length {
+            return false;
+        }
+        if byte_len > 0 {
+            let piece = Sge { length: byte_len, ..place };
+            if cx.host.place_local(cx.connection.domain, piece, payload).is_err() {
+                return false;
+            }
+        }
+        self.receive.set(number, id, &[place]);
+        self.queue.drop_oldest();
+        self.takes = self.takes.wrapping_add(1);
+        let qpn = cx.connection.qpn;
+        let plain = PlainCompletion { id, kind: WorkKind::Receive, qpn, byte_len, solicited };
+        cx.host.complete_plain_receive(number, &plain);
+        true
     }
 
     /// Places a packet of a SEND.

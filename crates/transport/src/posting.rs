@@ -136,6 +136,20 @@ pub struct PostRules {
     pub shared_queue: bool,
 }
 
+/// The bytes of a request, as far as it depends on them whether it is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// In so many pieces of memory, that have so many bytes together.
+    Pieces {
+        /// Pieces.
+        count: usize,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// So many bytes with the request itself.
+    Inline(usize),
+}
+
 impl PostRules {
     /// Checks a send request and returns the length of its message.
     ///
@@ -143,11 +157,29 @@ impl PostRules {
     /// What was given and what is allowed.
     #[inline]
     pub fn check_send(&self, request: &SendRequest<'_>) -> Result<u32, PostError> {
+        self.check_op(&request.op, request.dest.is_some(), || self.check_data(request))
+    }
+
+    /// The same of a request that is there in another form: what it does, whether it says where a datagram goes, and its bytes.
+    ///
+    /// # Errors
+    /// As above.
+    #[inline]
+    pub fn check_described(&self, op: &SendOp, has_dest: bool, load: Load) -> Result<u32, PostError> {
+        self.check_op(op, has_dest, || self.check_load(op, load))
+    }
+
+    #[inline]
+    fn check_op(
+        &self,
+        op: &SendOp,
+        has_dest: bool,
+        load: impl FnOnce() -> Result<u64, PostError>,
+    ) -> Result<u32, PostError> {
         if !self.state.takes_sends() {
             let needed = "move it to RTS first";
             return Err(PostError::WrongState { state: self.state, what: "sends", needed });
         }
-        let op = &request.op;
         let of_service = match self.service {
             Service::Uc => {
                 matches!(op, SendOp::Send | SendOp::SendImm(_) | SendOp::Write(_) | SendOp::WriteImm(..))
@@ -158,13 +190,13 @@ impl PostRules {
         if !of_service {
             return Err(PostError::NotOfService { service: self.service.name(), op: *op });
         }
-        if request.dest.is_some() != (self.service == Service::Ud) {
+        if has_dest != (self.service == Service::Ud) {
             return Err(PostError::WrongAddress);
         }
         if op.is_read_or_atomic() && self.max_rd_atomic == 0 {
             return Err(PostError::NoReadDepth);
         }
-        let length = self.check_data(request)?;
+        let length = load()?;
         let needed = match op {
             op if op.is_atomic() => 8,
             SendOp::AtomicWrite(_) => 8,
@@ -192,13 +224,24 @@ impl PostRules {
             }
             Data::Gather([one]) => Ok(one.length.into()),
             Data::Gather(sges) => Ok(sges.iter().map(|sge| u64::from(sge.length)).sum()),
-            Data::Inline(_) if request.op.is_atomic() || matches!(request.op, SendOp::Read(_)) => {
+            Data::Inline(bytes) => self.check_load(&request.op, Load::Inline(bytes.len())),
+        }
+    }
+
+    #[inline]
+    fn check_load(&self, op: &SendOp, load: Load) -> Result<u64, PostError> {
+        match load {
+            Load::Pieces { count, .. } if count > self.caps.max_send_sge as usize => {
+                Err(PostError::TooManyPieces { given: count, allowed: self.caps.max_send_sge })
+            }
+            Load::Pieces { bytes, .. } => Ok(bytes),
+            Load::Inline(_) if op.is_atomic() || matches!(op, SendOp::Read(_)) => {
                 Err(PostError::InlineAnswer)
             }
-            Data::Inline(bytes) if bytes.len() > self.caps.max_inline as usize => {
-                Err(PostError::InlineTooLong { given: bytes.len(), allowed: self.caps.max_inline })
+            Load::Inline(given) if given > self.caps.max_inline as usize => {
+                Err(PostError::InlineTooLong { given, allowed: self.caps.max_inline })
             }
-            Data::Inline(bytes) => Ok(bytes.len() as u64),
+            Load::Inline(len) => Ok(len as u64),
         }
     }
 

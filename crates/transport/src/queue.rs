@@ -365,12 +365,26 @@ impl ReceiveQueue {
         true
     }
 
+    /// The oldest request, if it has one piece: its number, its name and the piece.
+    #[inline]
+    pub(crate) fn oldest_in_one(&self) -> Option<(u32, u64, &Sge)> {
+        let slot = self.head as usize & (self.ids.len() - 1);
+        let &(id, 1) = self.ids.get(slot).filter(|_| !self.is_empty())? else { return None };
+        Some((self.head, id, self.sges.get(slot * self.max_sge)?))
+    }
+
     /// Moves the oldest request into `receive`; false if there is none.
     #[inline]
     pub fn pop_into(&mut self, receive: &mut Receive) -> bool {
         let taken = self.peek_into(receive);
         self.head = self.head.wrapping_add(u32::from(taken));
         taken
+    }
+
+    /// Takes the oldest request off, which is there.
+    #[inline]
+    pub(crate) const fn drop_oldest(&mut self) {
+        self.head = self.head.wrapping_add(1);
     }
 
     /// Copies the oldest request into `receive`, and leaves it in the queue; false if there is none.

@@ -155,8 +155,10 @@ impl DataPacket {
     #[inline(always)]
     #[must_use]
     pub fn parse(packet: &[u8]) -> Option<(Self, &[u8])> {
-        let (data, at) = Self::parse_head(packet, packet.len())?;
-        Some((data, packet.get(at..)?.get(..data.payload)?))
+        let Head { words, place, verb, payload, at } = Head::read(packet, packet.len())?;
+        let bytes = packet.get(at..)?.get(..payload)?;
+        // Made where it stays: to copy it costs as much as to read it.
+        Some((words.data(place, verb, payload), bytes))
     }
 
     /// As [`parse`](Self::parse), from the first [`HEAD`](Self::HEAD) bytes of a packet that has `len` of them, or all if it has fewer. With it
@@ -164,42 +166,8 @@ impl DataPacket {
     #[inline(always)]
     #[must_use]
     pub fn parse_head(head: &[u8], len: usize) -> Option<(Self, usize)> {
-        let (bth, rest) = head.split_first_chunk::<{ Bth::LEN }>()?;
-        let words = Words::of(bth);
-        let [opcode, flags, ..] = words.0[0].to_be_bytes();
-        let (begins, ends) = match opcode {
-            0 | 6 => (true, false),
-            1 | 7 => (false, false),
-            2 | 8 => (false, true),
-            4 | 10 | 0x11 => (true, true),
-            _ => return None,
-        };
-        if flags & 0x0f != 0 || words.is_marked() || !len.is_multiple_of(4) {
-            return None;
-        }
-        let mut at = Bth::LEN;
-        let mut verb = DataVerb::Send(SendTail::Plain);
-        if opcode == 0x11 {
-            let header = rest.first_chunk()?;
-            at += Aeth::LEN;
-            if len != at + ICRC_LEN || flags & 0x30 != 0 {
-                return None;
-            }
-            verb = DataVerb::Acknowledge(Aeth::parse(header));
-        } else if opcode >= 6 {
-            let mut reth = Reth { address: 0, rkey: Rkey(0), length: 0 };
-            if begins {
-                reth = Reth::parse(rest.first_chunk()?);
-                at += Reth::LEN;
-            }
-            verb = DataVerb::Write(reth, None);
-        }
-        let pad = usize::from(flags >> 4 & 3);
-        let payload = len.checked_sub(at + ICRC_LEN + pad)?;
-        if payload > PathMtu::B4096.bytes() {
-            return None;
-        }
-        Some((words.data((begins, ends), verb, payload), at))
+        let Head { words, place, verb, payload, at } = Head::read(head, len)?;
+        Some((words.data(place, verb, payload), at))
     }
 
     /// As [`parse_head`](Self::parse_head), for a packet of the answer to a READ.
@@ -265,6 +233,59 @@ impl DataPacket {
             (false, true) => ReadSegment::Last(aeth),
             (false, false) => ReadSegment::Middle,
         }
+    }
+}
+
+/// What the headers of such a packet say.
+struct Head {
+    words: Words,
+    /// Whether its message begins with it, and ends.
+    place: (bool, bool),
+    verb: DataVerb,
+    payload: usize,
+    /// Where the payload begins.
+    at: usize,
+}
+
+impl Head {
+    #[inline(always)]
+    fn read(head: &[u8], len: usize) -> Option<Self> {
+        let (bth, rest) = head.split_first_chunk::<{ Bth::LEN }>()?;
+        let words = Words::of(bth);
+        let [opcode, flags, ..] = words.0[0].to_be_bytes();
+        let place @ (begins, _) = match opcode {
+            0 | 6 => (true, false),
+            1 | 7 => (false, false),
+            2 | 8 => (false, true),
+            4 | 10 | 0x11 => (true, true),
+            _ => return None,
+        };
+        if flags & 0x0f != 0 || words.is_marked() || !len.is_multiple_of(4) {
+            return None;
+        }
+        let mut at = Bth::LEN;
+        let mut verb = DataVerb::Send(SendTail::Plain);
+        if opcode == 0x11 {
+            let header = rest.first_chunk()?;
+            at += Aeth::LEN;
+            if len != at + ICRC_LEN || flags & 0x30 != 0 {
+                return None;
+            }
+            verb = DataVerb::Acknowledge(Aeth::parse(header));
+        } else if opcode >= 6 {
+            let mut reth = Reth { address: 0, rkey: Rkey(0), length: 0 };
+            if begins {
+                reth = Reth::parse(rest.first_chunk()?);
+                at += Reth::LEN;
+            }
+            verb = DataVerb::Write(reth, None);
+        }
+        let pad = usize::from(flags >> 4 & 3);
+        let payload = len.checked_sub(at + ICRC_LEN + pad)?;
+        if payload > PathMtu::B4096.bytes() {
+            return None;
+        }
+        Some(Self { words, place, verb, payload, at })
     }
 }
 

@@ -9,7 +9,7 @@ use ferroce_fabric::{Path, Toward};
 use ferroce_memory::Passes;
 use ferroce_progress::Posting;
 use ferroce_switchboard::slot_of;
-use ferroce_transport::{Accessor, DataSink, PayloadSource, SendFlags, SendRequest};
+use ferroce_transport::{Accessor, DataSink, PayloadSource, ReceiveRequest, SendFlags, SendRequest};
 use ferroce_wire::{Aeth, Bth, DataPacket, Flow, ICRC_LEN, Qpn};
 
 use super::Engine;
@@ -27,6 +27,19 @@ const LONGEST: usize = 4096;
 const RUN: usize = LONGEST + 64 + ACK;
 
 impl Engine {
+    /// Posts a receive, if it only has to wait for its message. Whether it does; else nothing has changed.
+    #[inline(always)]
+    pub(crate) fn receive_alone(&mut self, qpn: Qpn, request: &ReceiveRequest<'_>) -> bool {
+        let Self { qps, tables, .. } = self;
+        let Some(entry) = qps.get(qpn).filter(|_| !tables.is_recorded()) else { return false };
+        if !entry.machine.post_receive_alone(request) {
+            return false;
+        }
+        entry.counted_receives += 1;
+        entry.receives_posted += 1;
+        true
+    }
+
     /// Posts a message and sends it, if it is alone; whether it is. Else nothing has changed. The caller has seen that no thread
     /// has rung, and that nothing was left for this engine.
     #[inline(always)]

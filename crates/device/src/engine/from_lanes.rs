@@ -214,8 +214,8 @@ impl Engine {
         let choice = PathChoice { path: Path::Wire, reason: PathReason::NotShared(why) };
         let Self { qps, windows, .. } = self;
         let mut moved = Vec::new();
+        // What comes from that slot by memory that is shared anew is still for them: the peer's end may be connected later than this one.
         for entry in qps.iter_mut().filter(|entry| entry.neighbour == Some(slot)) {
-            entry.neighbour = None;
             if entry.path.is_some_and(|choice| choice.path == Path::Shared) {
                 entry.path = Some(choice);
             }

@@ -34,6 +34,17 @@ pub(super) struct Familiar {
     dest: Qpn,
 }
 
+/// How far a datagram was taken in at once.
+struct Begun<'a> {
+    packets: usize,
+    /// The queue pair that they were for, if there were any.
+    touched: Option<u16>,
+    /// The packets behind them.
+    rest: &'a [u8],
+    /// The first of these is out of the ordinary: it was looked at.
+    is_refused: bool,
+}
+
 /// Why a queue pair takes no packet of a sender.
 enum NotFor {
     /// The queue pair is connected to another peer.
@@ -101,20 +112,33 @@ impl Engine {
             self.counters.malformed += 1;
             return 1;
         }
-        let mut packets = 0;
-        // Packets that come together are mostly for one queue pair.
-        let mut touched = None;
+        let Begun { mut packets, mut touched, rest, is_refused } = self.take_familiar(datagram, bytes);
+        self.counters.packets_received += packets as u64;
+        self.counters.ecn_marked += if congested { packets as u64 } else { 0 };
+        if rest.is_empty() {
+            if let Some(index) = touched {
+                self.after(index);
+            }
+            return packets;
+        }
+        let refused = is_refused.then_some(packets);
         let mut run = match self.familiar {
             Some(Familiar { ends: known, flow, dest }) if known == ends => {
                 RunOfData { flow: Some(flow), dest: Some(dest), told: false }
             }
             _ => RunOfData { flow: self.verifier.flow_by_place(&ends), dest: None, told: false },
         };
-        for (place, packet) in bytes.chunks(datagram.segment.max(1)).enumerate() {
+        // Packets that come together are mostly for one queue pair.
+        for packet in rest.chunks(datagram.segment.max(1)) {
+            let place = packets;
             packets += 1;
             self.counters.packets_received += 1;
             self.counters.ecn_marked += u64::from(congested);
-            let index = match self.take_data(datagram, &mut run, (place, packet), around) {
+            let index = match refused {
+                Some(refused) if refused == place => None,
+                _ => self.take_data(datagram, &mut run, (place, packet), around),
+            };
+            let index = match index {
                 None => self.take_packet(datagram, &ends, (place, packet), around, run.told),
                 index => index,
             };
@@ -130,6 +154,45 @@ impl Engine {
             self.after(index);
         }
         packets
+    }
+
+    /// Takes in the first packets of a datagram, as far as they are for the queue pair that packets are mostly for, and nothing is
+    /// out of the ordinary with them: as [`take_data`](Self::take_data), but the queue pair is looked for once.
+    #[inline(always)]
+    fn take_familiar<'a>(&mut self, datagram: &Received, bytes: &'a [u8]) -> Begun<'a> {
+        let mut begun = Begun { packets: 0, touched: None, rest: bytes, is_refused: false };
+        let Self { qps, tables, windows, familiar, .. } = self;
+        let Some(Familiar { ends, flow, dest }) = familiar else { return begun };
+        if ends.source != datagram.source || ends.local != datagram.local || tables.is_recorded() {
+            return begun;
+        }
+        let Some(entry) = qps.get(*dest) else { return begun };
+        let (now, window) = (tables.now, windows.get(entry.window));
+        let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
+        while !begun.rest.is_empty() {
+            let (packet, rest) = begun.rest.split_at(datagram.segment.max(1).min(begun.rest.len()));
+            let parsed = DataPacket::parse(packet);
+            // Where it was read, without a copy.
+            let Some((data, payload)) = &parsed else {
+                begun.is_refused = true;
+                break;
+            };
+            if data.dest_qp != *dest {
+                break;
+            }
+            if !entry.machine.passes_over(data) {
+                let place = u16::try_from(begun.packets).unwrap_or(0);
+                begun.is_refused = flow.verify(packet, place).is_err()
+                    || !entry.machine.take_data(now, data, payload, window, &mut host);
+                if begun.is_refused {
+                    break;
+                }
+            }
+            begun.packets += 1;
+            begun.touched = Some(index_of(*dest));
+            begun.rest = rest;
+        }
+        begun
     }
 
     /// Takes in a packet of a SEND or WRITE for which nothing is out of the ordinary. `None` if it is not

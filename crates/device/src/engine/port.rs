@@ -87,6 +87,11 @@ impl Port {
     fn flush_wire(&mut self, counters: &mut DeviceCounters) {
         let sent = self.fabric.send(&mut self.outbox);
         self.limits = limits(&*self.fabric);
+        Self::count(&sent, counters);
+    }
+
+    #[inline(always)]
+    fn count(sent: &Sent, counters: &mut DeviceCounters) {
         counters.packets_sent += sent.packets;
         counters.send_no_room += sent.no_room;
         counters.send_too_long += sent.too_long;
@@ -113,7 +118,12 @@ impl Port {
         counters: &mut DeviceCounters,
     ) {
         self.outbox.commit_alone(to, (segment, len), packets);
-        self.flush_wire(counters);
+        let sent = self.fabric.send(&mut self.outbox);
+        // How long runs may be changes with one that is refused.
+        if sent.packets != packets as u64 || sent.calls != 1 {
+            self.limits = limits(&*self.fabric);
+        }
+        Self::count(&sent, counters);
     }
 
     /// Puts a packet together and leaves it in the outbox. `by` is whose memory the payload is.

@@ -15,7 +15,7 @@ use super::recorded;
 use super::srq_side;
 use super::stamps;
 use super::state::{Engine, INBOX, Reason, Turned};
-use super::windows::WindowId;
+use super::windows::{WindowId, Windows};
 use crate::engines::{Engines, Station};
 use crate::event::AsyncEvent;
 use crate::mail::{Mail, Parcel};
@@ -407,23 +407,7 @@ impl Engine {
         let Self { qps, tables, windows, timers, owing, .. } = self;
         let Some(entry) = qps.by_index(index) else { return };
         if std::mem::take(&mut entry.tally.overrun) {
-            // What waits for stamps ended before.
-            if let Some(mut held) = entry.tally.held.take() {
-                let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
-                while let Some((number, completion)) = held.pop_at_once() {
-                    view.finish_send(number, &completion);
-                }
-                entry.tally.held = Some(held);
-                entry.tally.overrun = false;
-            }
-            let watch = entry.tally.watch.take();
-            let mut ignored = Tally { overrun: true, watch, ..Tally::default() };
-            let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut ignored);
-            let error = ferroce_transport::Attributes::to(State::Err);
-            // Cannot fail: every state leads to ERR.
-            let _ = entry.machine.modify(&error, windows.get(entry.window), &mut view);
-            entry.tally.watch = ignored.watch.take();
-            entry.tally.ended.add(&ignored.ended);
+            end_for_overrun(entry, tables, windows);
         }
         let window = entry.window;
         // Work that told the program of its end keeps its place until the program has heard it, so that
@@ -455,6 +439,9 @@ impl Engine {
     /// Queues those that found no room in a window, if there is room again.
     #[inline]
     pub(crate) fn call_waiting(&mut self, window: WindowId) {
+        if !self.windows.is_waited_for(window) {
+            return;
+        }
         for index in self.windows.called(window) {
             if let Some(entry) = self.qps.by_index(index)
                 && !entry.queued
@@ -586,4 +573,26 @@ impl Engine {
             self.note(index);
         }
     }
+}
+
+/// A completion queue of this queue pair had no room: all its work fails.
+#[cold]
+fn end_for_overrun(entry: &mut Entry, tables: &mut Tables, windows: &mut Windows) {
+    // What waits for stamps ended before.
+    if let Some(mut held) = entry.tally.held.take() {
+        let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
+        while let Some((number, completion)) = held.pop_at_once() {
+            view.finish_send(number, &completion);
+        }
+        entry.tally.held = Some(held);
+        entry.tally.overrun = false;
+    }
+    let watch = entry.tally.watch.take();
+    let mut ignored = Tally { overrun: true, watch, ..Tally::default() };
+    let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut ignored);
+    let error = ferroce_transport::Attributes::to(State::Err);
+    // Cannot fail: every state leads to ERR.
+    let _ = entry.machine.modify(&error, windows.get(entry.window), &mut view);
+    entry.tally.watch = ignored.watch.take();
+    entry.tally.ended.add(&ignored.ended);
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use ferroce_device::fabric::PORT;
 use ferroce_device::{Nic, PathPolicy};
 use ferroce_testkit::samples::{self, Numbers};
-use ferroce_transport::{Attributes, Counters, ReceiveRequest, State};
+use ferroce_transport::{Attributes, Counters, ReceiveRequest, State, Status};
 use ferroce_wire::{
     AtomicEth, Body, NakCode, Opcode, Packet, PayloadRule, Psn, Qpn, Request, Response, Reth, Rkey, Segment,
     SendTail, Service, Syndrome,
@@ -145,6 +145,106 @@ fn a_peer_that_miscounts_is_told_so() {
     victim.send(TAIL, good);
     assert!(matches!(victim.answer(), Syndrome::Ack(_)));
     victim.watched.check_guards();
+}
+
+/// What is wrong with a packet of a run.
+#[derive(Clone, Copy, Debug)]
+enum Wrong {
+    Nothing,
+    Icrc,
+    Partition,
+    QueuePair,
+    /// It says that the network is congested, which is in order.
+    Marked,
+    /// It has come before.
+    Again,
+}
+
+/// Packets of one sender that follow each other are taken in together, for the queue pair that packets are mostly for: and yet
+/// each of them is judged.
+#[test]
+fn what_is_wrong_is_seen_among_packets_that_are_taken_together() {
+    let mut victim = Betrayed::new([127, 0, NET, 39], [127, 0, NET, 40], 15);
+    let qpn = victim.side.qp.qpn();
+    let send = || Body::RcRequest(Request::Send(Segment::Only((), SendTail::Plain), BYTES));
+    let mut psn = TAIL;
+    let mut run_of = |victim: &mut Betrayed, count: u16, wrong: Option<(u16, Wrong)>| {
+        let mut run = Vec::new();
+        let from = psn;
+        for place in 0..count {
+            let wrong = wrong.and_then(|(at, wrong)| (at == place).then_some(wrong));
+            let number = Psn::new((from + u32::from(place)) & 0xff_ffff);
+            let mut packet = Packet { ack_request: true, ..Packet::new(qpn, number, send()) };
+            match wrong {
+                Some(Wrong::Partition) => packet.pkey.0 = 0x8001,
+                Some(Wrong::QueuePair) => packet.dest_qp = Qpn::new(qpn.get() ^ 1),
+                Some(Wrong::Marked) => packet.fecn = true,
+                Some(Wrong::Again) => packet.psn = number.prev(),
+                Some(Wrong::Nothing | Wrong::Icrc) | None => {}
+            }
+            let mut bytes = victim.attacker.sealed_at(&packet, place);
+            if let (Some(Wrong::Icrc), Some(last)) = (wrong, bytes.last_mut()) {
+                *last ^= 1;
+            }
+            run.extend(bytes);
+        }
+        let before = victim.counters().requests_received;
+        let segment = run.len() / usize::from(count);
+        victim.attacker.send_run(&run, segment);
+        victim.attacker.settle();
+        let taken = u32::try_from(victim.counters().requests_received - before).expect("few");
+        psn = (from + taken) & 0xff_ffff;
+        for _ in 0..taken {
+            let done = victim.side.completion();
+            assert_eq!((done.status, done.byte_len), (Status::Success, 64));
+        }
+        taken
+    };
+    let place = [victim.side.sge(0, 128)];
+    let post = |victim: &Betrayed, count: u32| {
+        for id in 0..count {
+            let receive = ReceiveRequest { id: id.into(), sges: &place };
+            victim.side.qp.post_receive(&[receive]).expect("room");
+        }
+    };
+    post(&victim, 10);
+    for _ in 0..5 {
+        // From here on it is the queue pair that packets are for.
+        assert_eq!(run_of(&mut victim, 2, None), 2);
+    }
+    let all = |victim: &Betrayed| {
+        let (qp, nic) = (victim.counters(), victim.side.nic.counters());
+        [nic.icrc_errors, nic.wrong_pkey, nic.unknown_qp, qp.congestion_marks, qp.duplicate_requests]
+    };
+    let wrongs =
+        [Wrong::Nothing, Wrong::Icrc, Wrong::Partition, Wrong::QueuePair, Wrong::Marked, Wrong::Again];
+    for (at, wrong) in [0, 1, 3, 4].into_iter().flat_map(|at| wrongs.map(|wrong| (at, wrong))) {
+        post(&victim, 5);
+        let before = all(&victim);
+        let taken = run_of(&mut victim, 5, Some((at, wrong)));
+        let seen = all(&victim);
+        let rest = match wrong {
+            Wrong::Nothing | Wrong::Marked => 0,
+            _ => 5 - u32::from(at),
+        };
+        assert_eq!(taken, 5 - rest, "{wrong:?} at {at}");
+        let counted = [
+            matches!(wrong, Wrong::Icrc),
+            matches!(wrong, Wrong::Partition),
+            matches!(wrong, Wrong::QueuePair),
+            matches!(wrong, Wrong::Marked),
+            matches!(wrong, Wrong::Again),
+        ];
+        for (kind, counted) in counted.into_iter().enumerate() {
+            assert_eq!(seen[kind] - before[kind], u64::from(counted), "{wrong:?} at {at}: kind {kind}");
+        }
+        if rest > 0 {
+            // What was missing comes, and all that is behind it.
+            assert_eq!(run_of(&mut victim, u16::try_from(rest).expect("few"), None), rest);
+        }
+        assert_eq!(victim.state(), State::Rts);
+    }
+    victim.watched.check_untouched();
 }
 
 #[test]

@@ -124,9 +124,8 @@ impl Control {
     /// How the datagram was put together, if the first message says so.
     #[inline]
     fn size_alone(&self) -> Option<usize> {
-        let (level, kind, value, _) = split(&self.bytes[..ALONE])?;
-        let is_size = level == libc::SOL_UDP && kind == libc::UDP_GRO;
-        let size = value.first_chunk().filter(|_| is_size)?;
+        let (head, value) = self.bytes[..ALONE].split_first_chunk::<HEADER>()?;
+        let size = value.first_chunk().filter(|_| *head == SIZE_ALONE)?;
         usize::try_from(c_int::from_ne_bytes(*size)).ok()
     }
 
@@ -199,6 +198,17 @@ const HEADER: usize = WORD + 8;
 
 /// Bytes of a message whose value is a number of C.
 const ALONE: usize = HEADER + size_of::<c_int>();
+
+/// What comes before the value of a message that says how a datagram was put together.
+const SIZE_ALONE: [u8; HEADER] = {
+    let mut head = [0; HEADER];
+    let (len, rest) = head.split_at_mut(WORD);
+    let (level, kind) = rest.split_at_mut(4);
+    len.copy_from_slice(&ALONE.to_ne_bytes());
+    level.copy_from_slice(&libc::SOL_UDP.to_ne_bytes());
+    kind.copy_from_slice(&libc::UDP_GRO.to_ne_bytes());
+    head
+};
 
 /// A `struct timespec` as nanoseconds; `None` for none, which is all zeros, and for times before 1970.
 pub(super) fn nanoseconds(value: &[u8]) -> Option<u64> {

@@ -242,11 +242,23 @@ impl Fabric for UdpFabric {
     /// unreachable: from another port its ICRC would be wrong.
     fn send(&mut self, outbox: &mut Outbox) -> Sent {
         let mut sent = Sent::default();
+        let mut is_refused = false;
+        // Most go alone, from the port that packets are received on.
+        if let [run] = outbox.runs()
+            && run.route.source_port == self.port
+        {
+            if self.sending.send_alone(&self.main, outbox, run, &mut sent) {
+                self.senders.kept();
+                outbox.clear();
+                return sent;
+            }
+            is_refused = true;
+        }
         for runs in outbox.runs().chunk_by(|one, next| one.route.source_port == next.route.source_port) {
             let port = runs[0].route.source_port;
             let outgoing = if port == self.port { Some(&mut self.main) } else { self.senders.get_mut(port) };
             match outgoing {
-                Some(outgoing) => self.sending.send(outgoing, outbox, runs, &mut sent),
+                Some(outgoing) => self.sending.send(outgoing, outbox, (runs, is_refused), &mut sent),
                 None => sent.unreachable += runs.iter().map(|run: &Run| run.packets as u64).sum::<u64>(),
             }
         }

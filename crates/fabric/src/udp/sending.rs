@@ -38,9 +38,17 @@ impl Sending {
         self.segments
     }
 
-    /// Sends these runs of the outbox from this socket, and counts what became of them.
-    pub(super) fn send(&mut self, outgoing: &mut Outgoing, outbox: &Outbox, runs: &[Run], sent: &mut Sent) {
+    /// Sends these runs of the outbox from this socket, and counts what became of them. `is_refused` says that the only one was
+    /// [tried alone](Self::send_alone).
+    pub(super) fn send(
+        &mut self,
+        outgoing: &mut Outgoing,
+        outbox: &Outbox,
+        (runs, is_refused): (&[Run], bool),
+        sent: &mut Sent,
+    ) {
         if let [run] = runs
+            && !is_refused
             && self.send_alone(outgoing, outbox, run, sent)
         {
             return;
@@ -56,7 +64,13 @@ impl Sending {
     /// Sends a run that is one message, which a program that waits for its answer sends. False if it is none, or was refused:
     /// then nothing of it was sent, and a [`Batch`] of it finds out why.
     #[inline]
-    fn send_alone(&mut self, outgoing: &Outgoing, outbox: &Outbox, run: &Run, sent: &mut Sent) -> bool {
+    pub(super) fn send_alone(
+        &mut self,
+        outgoing: &Outgoing,
+        outbox: &Outbox,
+        run: &Run,
+        sent: &mut Sent,
+    ) -> bool {
         let cut = self.segments.cut(run);
         if run.stamp.is_some() || (cut.is_none() && run.packets > 1) {
             return false;

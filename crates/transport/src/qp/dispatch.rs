@@ -158,24 +158,52 @@ impl QueuePair {
         window: &mut Window,
         host: &mut H,
     ) -> bool {
-        let is_ack = matches!(data.verb, DataVerb::Acknowledge(_));
-        let state = self.state;
-        let takes = if is_ack { state.handles_responses() } else { state.handles_requests() };
-        if !(takes && self.established && data.pkey.admits(self.connection.pkey)) {
+        let DataVerb::Acknowledge(aeth) = data.verb else {
+            if !self.may_take(self.state.handles_requests(), data) {
+                return false;
+            }
+            let (machine, mut cx) = self.split(now, window, host);
+            let Machine::Rc { responder, .. } = machine else { return false };
+            return responder.take_data(data, payload, &mut cx);
+        };
+        if self.take_only_ack(now, data, window, host) {
+            return true;
+        }
+        if !self.may_take(self.state.handles_responses(), data) || !matches!(aeth.syndrome, Syndrome::Ack(_))
+        {
             return false;
         }
         let (machine, mut cx) = self.split(now, window, host);
-        let Machine::Rc { requester, responder } = machine else { return false };
-        let DataVerb::Acknowledge(aeth) = data.verb else {
-            return responder.take_data(data, payload, &mut cx);
-        };
-        if !matches!(aeth.syndrome, Syndrome::Ack(_)) {
-            return false;
-        }
+        let Machine::Rc { requester, .. } = machine else { return false };
         if requester.handle_response(data.psn, &Response::Acknowledge(aeth), &mut cx) == Err(Failed) {
             self.enter_error(window, host);
         }
         true
+    }
+
+    /// Takes in the acknowledgement of all that is under way, if that is one message of one packet and nothing is out of the
+    /// ordinary: what a program gets that waits for each answer. Else false, and nothing has changed.
+    #[inline]
+    pub fn take_only_ack<H: Host>(
+        &mut self,
+        now: Time,
+        data: &DataPacket,
+        window: &mut Window,
+        host: &mut H,
+    ) -> bool {
+        let DataVerb::Acknowledge(aeth) = data.verb else { return false };
+        if !self.may_take(self.state.handles_responses(), data) {
+            return false;
+        }
+        let (machine, mut cx) = self.split(now, window, host);
+        let Machine::Rc { requester, .. } = machine else { return false };
+        requester.take_only_ack(data.psn, &aeth, &mut cx)
+    }
+
+    /// Whether nothing is to be said of a packet before it is taken; `takes` is whether its kind is in this state.
+    #[inline]
+    const fn may_take(&self, takes: bool, data: &DataPacket) -> bool {
+        takes && self.established && data.pkey.admits(self.connection.pkey)
     }
 
     /// Has heard of its peer.

@@ -117,7 +117,7 @@ impl QueuePair {
 
     /// What a device looks at after each call, in one look.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn standing(&self) -> Standing {
         let (sends, inbound, retry, owes_ack) = match &self.machine {
             Machine::Rc { requester, responder } => {
@@ -216,6 +216,16 @@ impl QueuePair {
         } else {
             Err(PostError::QueueFull { what: "receive", depth: self.caps.max_receive })
         }
+    }
+
+    /// Posts a receive request if all that is to be done is to put it into its queue. Whether it was; else nothing has changed, and
+    /// [`post_receive`](Self::post_receive) says why, or ends it at once.
+    #[inline(always)]
+    pub fn post_receive_alone(&mut self, request: &ReceiveRequest<'_>) -> bool {
+        // In ERR it ends at once.
+        !matches!(self.state, State::Reset | State::Err)
+            && self.connection.shared_queue.is_none()
+            && self.inbound().queue.push(request.id, request.sges)
     }
 
     const fn send_queue(&mut self) -> &mut SendQueue {

@@ -31,11 +31,6 @@ impl Requester {
         response: &Response<&[u8]>,
         cx: &mut Context<'_, H>,
     ) -> Result<(), Failed> {
-        if let Response::Acknowledge(aeth) = response
-            && self.take_only_ack(psn, aeth, cx)
-        {
-            return Ok(());
-        }
         if !self.is_expected(psn, response, cx) {
             return Ok(());
         }
@@ -67,7 +62,7 @@ impl Requester {
     /// Takes in the acknowledgement of all that there is, if that is one message of one packet and nothing is out of the
     /// ordinary: what a program gets that waits for each answer. Else false, and nothing has changed.
     #[inline(always)]
-    fn take_only_ack<H: Host>(&mut self, psn: Psn, aeth: &Aeth, cx: &mut Context<'_, H>) -> bool {
+    pub(crate) fn take_only_ack<H: Host>(&mut self, psn: Psn, aeth: &Aeth, cx: &mut Context<'_, H>) -> bool {
         let after = psn.next();
         let is_only = self.queue.len() == 1
             && self.una == psn

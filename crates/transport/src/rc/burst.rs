@@ -12,7 +12,7 @@ use crate::connection::Context;
 use crate::host::Host;
 use crate::rc::requester::{Requester, packets_between, reth};
 use crate::rc::resources::Answer;
-use crate::rc::responder::{RequestInfo, Responder, credit_code};
+use crate::rc::responder::{Owed, RequestInfo, Responder, credit_code};
 use crate::transmit::{DataSink, Gather, PayloadSource};
 use crate::work::{Data, SendFlags, SendOp};
 
@@ -122,6 +122,9 @@ impl Responder {
         if data.psn != self.expected {
             return false;
         }
+        if self.take_whole_send(data, payload, cx) {
+            return true;
+        }
         let Some(arrival) = Arrival::of_data(data, payload) else { return false };
         let DataPacket { psn, ack_request, solicited, .. } = *data;
         let taken = self.take(RequestInfo { psn, ack_request, solicited }, &arrival, payload, cx).is_ok();
@@ -130,6 +133,31 @@ impl Responder {
             cx.counters.requests_received += 1;
         }
         taken
+    }
+
+    /// As [`take_data`](Self::take_data), for a SEND of one packet, which has most of the ladder behind it: it needs no key and no
+    /// message before it, and may be of any length up to the path MTU.
+    #[inline(always)]
+    fn take_whole_send<H: Host>(
+        &mut self,
+        data: &DataPacket,
+        payload: &[u8],
+        cx: &mut Context<'_, H>,
+    ) -> bool {
+        let is_whole = data.begins && data.ends && matches!(data.verb, DataVerb::Send(SendTail::Plain));
+        if !is_whole
+            || payload.len() > cx.connection.mtu.bytes()
+            || !self.inbound.take_whole(payload, data.solicited, cx)
+        {
+            return false;
+        }
+        self.passed(1, true);
+        if data.ack_request {
+            self.owed = Some(Owed::ack(data.psn));
+        }
+        self.nak_sent = false;
+        cx.counters.requests_received += 1;
+        true
     }
 
     /// Sends the acknowledgement that is owed through `sink`, if nothing else is to be answered. Whether it was sent.

@@ -44,6 +44,13 @@ pub(super) struct Owed {
     answer: OwedAnswer,
 }
 
+impl Owed {
+    /// The acknowledgement of this packet.
+    pub(super) const fn ack(psn: Psn) -> Self {
+        Self { psn, answer: OwedAnswer::Ack }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OwedAnswer {
     Ack,
@@ -191,7 +198,7 @@ impl Responder {
         // IBA 9.7.5.1.1: an acknowledgement is owed where one is asked for, and takes the place of an older
         // one.
         if info.ack_request {
-            self.owed = Some(Owed { psn: info.psn, answer: OwedAnswer::Ack });
+            self.owed = Some(Owed::ack(info.psn));
         }
         Ok(())
     }
