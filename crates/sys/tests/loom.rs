@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use ferroce_sys::sync::{Alarm, Calls, Doze, Errands, Inside, Mailbox, Share, Turnstile, ring};
+use ferroce_sys::sync::{Alarm, Biased, Calls, Doze, Errands, Inside, Mailbox, Share, Turnstile, ring};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicBool;
 use loom::sync::atomic::Ordering::Relaxed;
@@ -471,5 +471,46 @@ fn no_sender_waits_for_a_thread_that_has_gone() {
         errands.end();
         assert!(matches!(sender.join().unwrap(), None | Some(2)));
         worker.join().unwrap();
+    });
+}
+
+#[test]
+fn one_thread_at_a_time_holds_a_biased_lock_also_as_habits_come_and_go() {
+    model(3, || {
+        let lock = Arc::new(Biased::new(Watched::default()));
+        // From the second time on by habit.
+        lock.lock().add();
+        lock.lock().add();
+        let other = {
+            let lock = Arc::clone(&lock);
+            thread::spawn(move || {
+                lock.lock().add();
+                lock.lock().add();
+            })
+        };
+        lock.lock().add();
+        lock.lock().add();
+        other.join().unwrap();
+        assert_eq!(lock.lock().get(), 6);
+    });
+}
+
+#[test]
+fn a_thread_that_is_late_in_seeing_that_its_habit_is_gone_disturbs_no_other() {
+    model(3, || {
+        let lock = Arc::new(Biased::new(Watched::default()));
+        lock.lock().add();
+        let others = [(); 2].map(|()| {
+            let lock = Arc::clone(&lock);
+            thread::spawn(move || {
+                lock.lock().add();
+                lock.lock().add();
+            })
+        });
+        lock.lock().add();
+        for other in others {
+            other.join().unwrap();
+        }
+        assert_eq!(lock.lock().get(), 6);
     });
 }

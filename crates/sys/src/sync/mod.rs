@@ -20,9 +20,12 @@
 //!
 //! What only one thread can do, others send it to do as [`Errands`].
 //!
+//! Objects that are no engines, and that one thread uses most of the time, stand behind a [`Biased`] lock.
+//!
 //! `tests/loom.rs` runs exactly this under every interleaving; for that, [`prim`] alone decides
 //! whose atomics these are.
 
+mod biased;
 mod doze;
 mod errands;
 mod mailbox;
@@ -34,6 +37,7 @@ mod stress;
 mod turnstile;
 mod unpark;
 
+pub use biased::{Biased, Guard};
 pub use doze::{Alarm, Doze};
 pub use errands::Errands;
 pub use mailbox::Mailbox;

@@ -14,6 +14,66 @@ mod real {
     /// How often to look again before sleeping: about as long as a short turn takes.
     pub const SPINS: u32 = 100;
 
+    /// A barrier for the compiler alone, between a store and a load of this thread. With [`all_threads_fence`] of another thread it is a
+    /// whole one.
+    #[inline]
+    pub fn own_fence() {
+        std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+    }
+
+    /// A barrier in all threads of this process: each is at some point between two of its instructions meanwhile, with all stores
+    /// before that point done, and no load after it begun.
+    ///
+    /// # Panics
+    /// The kernel cannot, though it could when threads were given numbers for this.
+    pub fn all_threads_fence() {
+        // A process that was forked may have to be registered anew.
+        let done = membarrier(EXPEDITED)
+            || (membarrier(REGISTER_EXPEDITED) && membarrier(EXPEDITED))
+            || membarrier(GLOBAL);
+        assert!(done, "membarrier is refused, which worked when this process began");
+    }
+
+    const GLOBAL: libc::c_int = 1;
+    const EXPEDITED: libc::c_int = 1 << 3;
+    const REGISTER_EXPEDITED: libc::c_int = 1 << 4;
+
+    fn membarrier(order: libc::c_int) -> bool {
+        // SAFETY: the call takes numbers, and touches no memory.
+        unsafe { libc::syscall(libc::SYS_membarrier, order, 0, 0) == 0 }
+    }
+
+    /// A number of this thread that no other thread of the process has, at least 1; the same for all threads, `u32::MAX`, where there is no
+    /// [`all_threads_fence`], or no number is left.
+    #[inline]
+    #[must_use]
+    pub fn this_thread_number() -> u32 {
+        match NUMBER.get() {
+            0 => number_this_thread(),
+            number => number,
+        }
+    }
+
+    thread_local! {
+        static NUMBER: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    }
+
+    #[cold]
+    fn number_this_thread() -> u32 {
+        use std::sync::OnceLock;
+        use std::sync::atomic::Ordering::Relaxed;
+        static CAN: OnceLock<bool> = OnceLock::new();
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let number = if *CAN.get_or_init(|| membarrier(REGISTER_EXPEDITED) && membarrier(EXPEDITED)) {
+            let last = LAST.fetch_update(Relaxed, Relaxed, |last| last.checked_add(1));
+            last.map_or(u32::MAX, |last| last + 1)
+        } else {
+            u32::MAX
+        };
+        NUMBER.set(number);
+        number
+    }
+
     /// Where threads sleep until a word changes: a futex.
     #[derive(Debug, Default)]
     pub struct Parking(());
@@ -50,6 +110,31 @@ mod modelled {
 
     /// Once: to look again shows a model nothing new.
     pub const SPINS: u32 = 1;
+
+    /// A whole barrier: the kernel's, of another thread, is one in this thread, too.
+    pub fn own_fence() {
+        fence(SeqCst);
+    }
+
+    /// Stands in for the kernel's barrier.
+    pub fn all_threads_fence() {
+        fence(SeqCst);
+    }
+
+    loom::thread_local! {
+        static NUMBER: std::cell::Cell<u32> = std::cell::Cell::new(0);
+    }
+
+    /// A number of this thread that no other thread of the process has, at least 1.
+    pub fn this_thread_number() -> u32 {
+        static LAST: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        NUMBER.with(|number| {
+            if number.get() == 0 {
+                number.set(LAST.fetch_add(1, SeqCst) % 1_000_000 + 1);
+            }
+            number.get()
+        })
+    }
 
     /// Stands in for a futex: to compare and fall asleep is one step for threads that wake others. A thread
     /// that no other wakes is a deadlock, which loom reports.
