@@ -53,7 +53,8 @@ impl Half {
         }
         let qp = builder.build()?;
         let credit = domain.allocate(8, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-        let frames = domain.allocate((1 + handshake as usize) * Hello::LONGEST, Access::LOCAL_WRITE)?;
+        let frames =
+            domain.allocate_or_reuse((1 + handshake as usize) * Hello::LONGEST, Access::LOCAL_WRITE)?;
         let half = Self { qp, send_queue, receive_queue, credit, frames };
         for frame in 1..=handshake as usize {
             half.qp
@@ -71,7 +72,7 @@ impl Half {
         settings: &Settings,
     ) -> Result<Ring, BrokerSetupError> {
         let stride = settings.stride();
-        let region = domain.allocate(stride * settings.ring as usize, Access::LOCAL_WRITE)?;
+        let region = domain.allocate_or_reuse(stride * settings.ring as usize, Access::LOCAL_WRITE)?;
         let ring = Ring { region, stride };
         ring.post(&self.qp, (0..settings.ring).map(u64::from)).map_err(|refused| refused.error)?;
         let open = Attributes::to(State::Rts).with_access(ConnectOptions::ALL_ACCESS);

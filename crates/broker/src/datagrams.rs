@@ -97,8 +97,8 @@ impl Datagrams {
         let qkey = context.random_qkey();
         let longest = context.port().active_mtu.bytes();
         let slot = longest + DatagramHeader::LEN;
-        let incoming = domain.allocate(slot * RECEIVES as usize, Access::LOCAL_WRITE)?;
-        let outgoing = domain.allocate(longest * SENDS as usize, Access::empty())?;
+        let incoming = domain.allocate_or_reuse(slot * RECEIVES as usize, Access::LOCAL_WRITE)?;
+        let outgoing = domain.allocate_or_reuse(longest * SENDS as usize, Access::empty())?;
         qp.activate(qkey)?;
         let sending = Sending { free: (0..SENDS).collect(), depth, ..Sending::default() };
         let datagrams = Self {

@@ -48,7 +48,7 @@ impl Peer {
         settings: &Settings,
     ) -> Result<Arc<Self>, BrokerSetupError> {
         let stride = settings.stride();
-        let region = domain.allocate(stride * settings.ring as usize, Access::empty())?;
+        let region = domain.allocate_or_reuse(stride * settings.ring as usize, Access::empty())?;
         let slots = Arc::new(Slots::new(region, stride));
         Ok(Arc::new(Self {
             member,

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use ferroce_verbs::{Access, Context, MemoryRegion, ProtectionDomain, QueuePair, Service};
+use ferroce_verbs::{Access, Context, KeepLimits, MemoryRegion, ProtectionDomain, QueuePair, Service};
 
 use crate::connection::Connection;
 use crate::core::{Core, MIN_INLINE, Parts, Ring};
@@ -35,7 +35,12 @@ impl Half {
         options.check()?;
         let domain = match &options.domain {
             Some(domain) => domain.clone(),
-            None => context.protection_domain()?,
+            None => {
+                let own = context.protection_domain()?;
+                // It goes with the connection, so nothing would use again what it keeps.
+                own.keep(KeepLimits::NOTHING);
+                own
+            }
         };
         let (send, receive) = (options.send_depth + Options::OWN_WORK, options.receive_depth);
         let receives = u32::from(receive) + u32::from(Kind::FREE);
@@ -69,11 +74,11 @@ impl Half {
         let slot = options.slot() as usize;
         let gauge = Arc::<Gauge>::default();
         gauge.add((slot * (slots + options.send_depth as usize)) as u64);
-        let ring = Ring { region: domain.allocate(slot * slots, Access::LOCAL_WRITE)?, slot };
+        let ring = Ring { region: domain.allocate_or_reuse(slot * slots, Access::LOCAL_WRITE)?, slot };
         for slot in 0..slots as u64 {
             ring.post(&qp, slot)?;
         }
-        let send_ring = domain.allocate(slot * options.send_depth as usize, Access::empty())?;
+        let send_ring = domain.allocate_or_reuse(slot * options.send_depth as usize, Access::empty())?;
         let (window, grant) = open_window(&domain, peer, options)?;
         let reads = Access::LOCAL_WRITE;
         let parts = Parts {

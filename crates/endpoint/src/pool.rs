@@ -52,7 +52,7 @@ impl Pool {
                 return Ok(region);
             }
         }
-        let region = self.domain.allocate(size, self.access)?;
+        let region = self.domain.allocate_or_reuse(size, self.access)?;
         self.gauge.add(size as u64);
         Ok(region)
     }

@@ -15,6 +15,8 @@ const SOON: Duration = Duration::from_secs(30);
 /// Rounds before the count and in it: lists have grown to their size after the first.
 const WARM_UP: u64 = 50;
 const ROUNDS: u64 = 50;
+/// Counts of these rounds, of which the least is told.
+const TRIES: u32 = 10;
 
 struct Ends {
     near: Connection,
@@ -35,9 +37,20 @@ fn connected(net: u8) -> Ends {
     Ends { near: connecting.join().unwrap(), far }
 }
 
+/// Counts again if there was something: beside other programs a list may grow later than in the first rounds. What each round
+/// allocates is there each time.
 fn counted(mut once: impl FnMut()) -> AllocationInfo {
     (0..WARM_UP).for_each(|_| once());
-    measure(|| (0..ROUNDS).for_each(|_| once()))
+    let mut count = || measure(|| (0..ROUNDS).for_each(|_| once()));
+    let least = (1..TRIES).try_fold(count(), |least, _| {
+        // An end as soon as there is nothing.
+        if least.count_total == 0 {
+            return Err(least);
+        }
+        let next = count();
+        Ok(if next.count_total < least.count_total { next } else { least })
+    });
+    least.unwrap_or_else(|nothing| nothing)
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ferroce_endpoint::*;
 use ferroce_testkit::dropin::{on_a_card, own_address, own_card};
+use ferroce_verbs::time::now;
 use ferroce_verbs::{Capability, Provider, ProviderReason};
 
 /// Long enough for a loaded machine; no test waits for it to pass.
@@ -33,6 +34,34 @@ fn the_device_is_a_card_and_says_why() {
         let context = Context::open(&own_card()).unwrap();
         assert_eq!((context.provider(), context.reason()), (Provider::System, ProviderReason::Wanted));
         assert!(context.can(Capability::Connections) && !context.can(Capability::MaskedAtomics));
+    });
+}
+
+#[test]
+fn connections_that_follow_each_other_in_one_domain_register_their_rings_once() {
+    on_a_card(NET, "connections_that_follow_each_other_in_one_domain_register_their_rings_once", || {
+        let context = Context::open(&own_card()).unwrap();
+        let domain = context.protection_domain().unwrap();
+        let options = Options::default().protection_domain(&domain);
+        let mut made = Vec::new();
+        for _ in 0..4 {
+            let (ann, bob) = pair_with(&options, &options);
+            ann.send(b"hello").wait_for(SOON).unwrap();
+            assert_eq!(bob.recv().wait_for(SOON).unwrap().unwrap().into_vec(), b"hello");
+            made.push(context.registrations().made);
+            drop((ann, bob));
+            // Two rings of each end come back, as soon as the connection is over.
+            let end = now() + SOON;
+            while domain.kept().regions < 4 {
+                assert!(now() < end, "{:?}", domain.kept());
+                std::thread::yield_now();
+            }
+        }
+        assert_eq!(made, [made[0]; 4], "{:?}", domain.kept());
+        assert!(domain.kept().reused >= 12);
+        // A connection with a domain of its own leaves nothing there.
+        drop(pair());
+        assert_eq!(domain.kept().regions, 4);
     });
 }
 

@@ -1,7 +1,8 @@
 //! The cards of a machine.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt;
+use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -104,7 +105,7 @@ impl Card {
         let context = unsafe { (self.list.library.verbs().ibv_open_device)(self.device.as_ptr()) };
         let name = self.name();
         let context = Handle::made("ibv_open_device", context).map_err(|error| match error.code {
-            libc::EACCES | libc::EPERM if !self.list.library.is_ours() => {
+            code if !self.list.library.is_ours() && (is_denied(code) || is_closed_to_us(&self.file())) => {
                 OpenCardError::NoPermission { name: name.clone(), file: self.file(), error }
             }
             libc::ENODEV | libc::ENXIO | libc::ENOENT => OpenCardError::Gone { name: name.clone(), error },
@@ -124,6 +125,20 @@ impl fmt::Debug for Card {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Card({})", self.name())
     }
+}
+
+const fn is_denied(code: c_int) -> bool {
+    matches!(code, libc::EACCES | libc::EPERM)
+}
+
+/// Whether a file is there, and this user may not read and write it. Libraries that may not open it look for it elsewhere, and then
+/// say that it is not there.
+fn is_closed_to_us(file: &str) -> bool {
+    let Ok(path) = CString::new(file) else { return false };
+    let (way, how) = (libc::R_OK | libc::W_OK, libc::AT_EACCESS);
+    // SAFETY: the path is text of C that lives during the call.
+    let answer = unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), way, how) };
+    answer != 0 && io::Error::last_os_error().raw_os_error().is_some_and(is_denied)
 }
 
 /// Text of C, which ends with a zero byte or with its place.

@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ferroce_cabi::{
-    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_STANDARD_FLAGS, IBV_WC_WITH_INV, ibv_cq, ibv_cq_ex,
-    ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc,
+    IBV_CQ_ATTR_MODERATE, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_STANDARD_FLAGS, IBV_WC_WITH_INV,
+    ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_moderate_cq, ibv_modify_cq_attr, ibv_poll_cq_attr, ibv_wc,
 };
+use ferroce_sys::sync::Biased;
 use ferroce_wire::Qpn;
 use libc::c_int;
 
@@ -17,7 +18,7 @@ use crate::completion_channel::{Channel, CompletionChannel};
 use crate::context::{Open, extended};
 use crate::error::{CallError, MakeError};
 use crate::events::context_of;
-use crate::handle::{Handle, Zero, answered, lock};
+use crate::handle::{Handle, Zero, answered};
 use crate::members::Members;
 
 /// Where work is reported when it is done. Clones are the same queue.
@@ -37,7 +38,7 @@ pub(crate) struct Cq {
     channel: Option<Arc<Channel>>,
     pub(crate) number: u32,
     /// Held by the thread that polls: work of one queue is done in order, and is to be told so.
-    polled: Mutex<Polled>,
+    polled: Biased<Polled>,
 }
 
 // SAFETY: `extended` is the same object as `c`, and is used by the thread that holds `polled` alone.
@@ -105,7 +106,7 @@ impl CompletionQueue {
         };
         let (c, extended) = made.inspect_err(|_| open.give_back(number))?;
         let (open, channel) = (Arc::clone(open), channel.cloned());
-        let cq = Arc::new(Cq { open, c, extended, channel, number, polled: Mutex::default() });
+        let cq = Arc::new(Cq { open, c, extended, channel, number, polled: Biased::default() });
         if let Some(channel) = &cq.channel {
             channel.enroll(number, &cq);
         }
@@ -121,7 +122,7 @@ impl CompletionQueue {
     /// Completions that it holds: at least as many as were asked for.
     #[must_use]
     pub fn capacity(&self) -> u32 {
-        let _alone = lock(&self.cq.polled);
+        let _alone = self.cq.polled.lock();
         // SAFETY: a live queue, whose field changes when it is resized, which is done under this lock.
         u32::try_from(unsafe { (*self.cq.c.as_ptr()).cqe }).unwrap_or(0)
     }
@@ -132,7 +133,7 @@ impl CompletionQueue {
     /// It holds more than that, or what the library says.
     pub fn resize(&self, capacity: u32) -> Result<(), CallError> {
         self.cq.c.check("ibv_resize_cq")?;
-        let _alone = lock(&self.cq.polled);
+        let _alone = self.cq.polled.lock();
         let cqe = c_int::try_from(capacity).unwrap_or(c_int::MAX);
         // SAFETY: a live queue.
         let answer = unsafe { (self.cq.open.library.verbs().ibv_resize_cq)(self.cq.c.as_ptr(), cqe) };
@@ -155,6 +156,21 @@ impl CompletionQueue {
     /// As for [`poll`](Self::poll).
     pub fn has_some(&self) -> Result<bool, CallError> {
         self.cq.has_some()
+    }
+
+    /// Has an event on its channel wait until there are `count` completions, or `micros` microseconds have passed since the first. A count
+    /// of 0 or 1 takes that back on most cards.
+    ///
+    /// # Errors
+    /// The card cannot, or what the library says.
+    pub fn moderate(&self, count: u16, micros: u16) -> Result<(), CallError> {
+        const CALL: &str = "ibv_modify_cq";
+        let modify = extended!(self.cq.open, modify_cq).ok_or(CallError::unsupported(CALL))?;
+        self.cq.c.check(CALL)?;
+        let moderate = ibv_moderate_cq { cq_count: count, cq_period: micros };
+        let mut attr = ibv_modify_cq_attr { attr_mask: IBV_CQ_ATTR_MODERATE, moderate };
+        // SAFETY: a live queue, and attributes that live during the call.
+        answered(CALL, unsafe { modify(self.cq.c.as_ptr(), &raw mut attr) })
     }
 
     /// Asks for one event on the queue's channel when a completion is added from now on, or only for one that its sender
@@ -190,13 +206,13 @@ impl fmt::Debug for CompletionQueue {
 impl Cq {
     /// Works with the queues that complete here, while no thread polls.
     pub(crate) fn with_members<R>(&self, change: impl FnOnce(&mut Members) -> R) -> R {
-        change(&mut lock(&self.polled).members)
+        change(&mut self.polled.lock().members)
     }
 
     #[inline]
     fn poll<T: From<CardCompletion>>(&self, into: &mut [T]) -> Result<usize, CallError> {
         self.c.check("ibv_poll_cq")?;
-        let mut polled = lock(&self.polled);
+        let mut polled = self.polled.lock();
         let mut done = 0;
         while done < into.len() {
             let Some(kept) = polled.kept.pop_front() else { break };
@@ -244,7 +260,7 @@ impl Cq {
 
     fn has_some(&self) -> Result<bool, CallError> {
         self.c.check("ibv_poll_cq")?;
-        let mut polled = lock(&self.polled);
+        let mut polled = self.polled.lock();
         if polled.kept.is_empty() {
             let mut some = [CardCompletion::EMPTY; BATCH];
             let taken = self.take::<BATCH, _>(&polled.members, &mut some, 0)?;
@@ -278,7 +294,7 @@ impl Cq {
     /// Forgets what was kept of a queue pair that is destroyed next. If it `looks`, all that is there is taken off first and
     /// kept for other queue pairs: so it is known which receives of a shared queue are done.
     pub(crate) fn keep(&self, looks: bool, destroyed: Qpn) {
-        let mut polled = lock(&self.polled);
+        let mut polled = self.polled.lock();
         // It holds no more than that, unless the card goes on meanwhile.
         // SAFETY: a live queue, whose field changes under this lock.
         let capacity = unsafe { (*self.c.as_ptr()).cqe };

@@ -5,7 +5,7 @@ use std::fmt;
 use std::mem::offset_of;
 use std::sync::{Arc, Mutex};
 
-use ferroce_cabi::{ibv_context, verbs_context};
+use ferroce_cabi::{IBV_VALUES_MASK_RAW_CLOCK, ibv_context, ibv_values_ex, verbs_context};
 use ferroce_wire::{Gid, PKey};
 
 use crate::completion_channel::CompletionChannel;
@@ -13,7 +13,7 @@ use crate::completion_queue::{CompletionQueue, CompletionQueueOptions};
 use crate::domain::ProtectionDomain;
 use crate::error::{CallError, MakeError};
 use crate::events::{self, Events};
-use crate::handle::{Handle, lock};
+use crate::handle::{Handle, Zero, answered, lock};
 use crate::library::Library;
 use crate::port::{self, CardAttributes, GidEntry, Port};
 
@@ -94,6 +94,33 @@ impl Context {
     /// What the library says.
     pub fn query(&self) -> Result<CardAttributes, CallError> {
         port::attributes(&self.open)
+    }
+
+    /// Whether completion queues can be made that tell when work ended.
+    #[must_use]
+    pub fn tells_times(&self) -> bool {
+        extended!(self.open, create_cq_ex).is_some() && extended!(self.open, query_rt_values).is_some()
+    }
+
+    /// What its clock shows, on which completions are timed: [`CardAttributes`] says how fast it ticks.
+    ///
+    /// # Errors
+    /// It has none, or what the library says.
+    pub fn clock(&self) -> Result<u64, CallError> {
+        const CALL: &str = "ibv_query_rt_values_ex";
+        let query = extended!(self.open, query_rt_values).ok_or(CallError::unsupported(CALL))?;
+        self.open.c.check(CALL)?;
+        let mut values = ibv_values_ex::zero();
+        values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+        // SAFETY: a live context, and a structure that lives during the call.
+        answered(CALL, unsafe { query(self.open.c.as_ptr(), &raw mut values) })?;
+        if values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK == 0 {
+            return Err(CallError::unsupported(CALL));
+        }
+        // Cards put all of it into the nanoseconds, whatever their ticks are.
+        let (seconds, ticks) =
+            (values.raw_clock.tv_sec.cast_unsigned(), values.raw_clock.tv_nsec.cast_unsigned());
+        Ok(seconds.wrapping_mul(1_000_000_000).wrapping_add(ticks))
     }
 
     /// What one of its ports is like now. Ports are counted from 1.

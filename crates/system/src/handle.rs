@@ -57,6 +57,7 @@ fn errno() -> i32 {
 
 /// What a call that returns a number says. It must come right after the call: most return the error number itself, old
 /// ones and waits return -1 and leave it in `errno`, and a few return it with a minus.
+#[inline]
 pub(crate) fn answered(call: &'static str, answer: c_int) -> Result<(), CallError> {
     match answer {
         0 => Ok(()),
@@ -107,4 +108,5 @@ zero!(
     ibv_send_wr,
     ibv_srq_attr,
     ibv_srq_init_attr,
+    ibv_values_ex,
 );

@@ -1,12 +1,12 @@
 //! What posted work keeps alive, and the queues that do.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
+use ferroce_sys::sync::Biased;
 use ferroce_wire::Service;
 
 use crate::address::Ah;
-use crate::handle::lock;
 use crate::region::Registration;
 use crate::shadow::{Pool, Posted, Ring};
 use crate::window::Window;
@@ -38,15 +38,24 @@ pub(crate) struct Queue {
     pub(crate) number: u32,
     pub(crate) service: Service,
     /// Held while work is posted, so that it reaches the card in the order in which it stands here.
-    pub(crate) ring: Mutex<Ring<Held>>,
+    pub(crate) ring: Biased<Ring<Held>>,
     /// Some of its work has failed since its queue pair left the error state last.
     pub(crate) has_failed: AtomicBool,
+}
+
+impl Queue {
+    /// A region is not named any more from now on: it goes with the last of the work that names it.
+    pub(crate) fn let_go(&self, registration: &Arc<Registration>) {
+        let hold = self.ring.lock().let_go(Arc::as_ptr(registration).addr());
+        // It may be the last holder, and to deregister takes long.
+        drop(hold);
+    }
 }
 
 /// The shadow of a shared receive queue.
 pub(crate) struct SharedQueue {
     pub(crate) number: u32,
-    pub(crate) pool: Mutex<Pool<Held>>,
+    pub(crate) pool: Biased<Pool<Held>>,
 }
 
 /// A queue that completes into a completion queue.
@@ -74,9 +83,9 @@ impl Source {
                     queue.has_failed.store(true, Ordering::Relaxed);
                 }
                 // What came before it and said nothing went well: work that fails says so.
-                lock(&queue.ring).retire(place, |held, is_it| held.done(well || !is_it))
+                queue.ring.lock().retire(place, |held, is_it| held.done(well || !is_it))
             }
-            Self::Shared(queue) => lock(&queue.pool).remove(place, |held| held.done(well)),
+            Self::Shared(queue) => queue.pool.lock().remove(place, |held| held.done(well)),
         }
     }
 }

@@ -57,6 +57,8 @@ pub struct CardAttributes {
     pub timestamp_mask: u64,
     /// How fast the clock ticks on which completions are timed, in kilohertz; 0 if it is not told.
     pub core_clock_khz: u64,
+    /// Completions, and microseconds, that an event may wait for at most; nothing if events cannot be put off.
+    pub moderation: Option<(u16, u16)>,
 }
 
 /// What a port is like.
@@ -120,6 +122,8 @@ pub(crate) fn attributes(open: &Open) -> Result<CardAttributes, CallError> {
     Ok(CardAttributes {
         timestamp_mask: attr.completion_timestamp_mask,
         core_clock_khz: attr.hca_core_clock,
+        moderation: Some((attr.cq_mod_caps.max_cq_count, attr.cq_mod_caps.max_cq_period))
+            .filter(|(count, period)| *count > 0 && *period > 0 && extended!(open, modify_cq).is_some()),
         atomic_writes: attr.device_cap_flags_ex & ATOMIC_WRITE != 0,
         ..first_attributes(&attr.orig_attr)
     })
@@ -150,6 +154,7 @@ fn first_attributes(attr: &ibv_device_attr) -> CardAttributes {
         capabilities: attr.device_cap_flags,
         timestamp_mask: 0,
         core_clock_khz: 0,
+        moderation: None,
     }
 }
 

@@ -18,8 +18,8 @@ use libc::c_int;
 use crate::domain::Domain;
 use crate::error::{CallError, PostWorkError, PostWorkListError};
 use crate::handle::{Zero, answered};
-use crate::held::Held;
-use crate::region::Piece;
+use crate::held::{Held, Queue};
+use crate::region::{Piece, Registration};
 use crate::shadow::{Pool, Posted, Ring, Tag};
 use crate::window::Binding;
 use crate::work::{Bytes, Operation, ReceiveWork, SendWork};
@@ -36,6 +36,8 @@ const ONE_PIECES: usize = 4;
 /// What a queue allows.
 pub(crate) struct Rules<'a> {
     pub(crate) domain: &'a Arc<Domain>,
+    /// The queue, if it is one whose work ends in order.
+    pub(crate) home: Option<&'a Arc<Queue>>,
     pub(crate) service: Service,
     pub(crate) queue: u32,
     pub(crate) depth: u32,
@@ -142,6 +144,8 @@ impl<R: Request> List<R> {
 pub(crate) trait Shadow {
     /// Gives a request its place; nothing if there is none.
     fn put(&mut self, posted: Posted) -> Option<u32>;
+    /// Has the request that was put last, at this place, keep a region alive. `home` is the queue that this is the shadow of.
+    fn name(&mut self, place: u32, region: &Arc<Registration>, home: Option<&Arc<Queue>>);
     /// Has the request that was put last, at this place, keep an object alive.
     fn hold(&mut self, place: u32, hold: Held);
     /// Takes back the requests that were put last, which are at these places.
@@ -152,6 +156,14 @@ impl Shadow for Ring<Held> {
     #[inline]
     fn put(&mut self, posted: Posted) -> Option<u32> {
         self.push(posted)
+    }
+
+    #[inline]
+    fn name(&mut self, _: u32, region: &Arc<Registration>, home: Option<&Arc<Queue>>) {
+        let is_new = Self::name(self, Arc::as_ptr(region).addr(), || Held::Region(Arc::clone(region)));
+        if is_new {
+            region.is_named_in(home);
+        }
     }
 
     #[inline]
@@ -168,6 +180,11 @@ impl Shadow for Pool<Held> {
     #[inline]
     fn put(&mut self, posted: Posted) -> Option<u32> {
         self.insert(posted)
+    }
+
+    #[inline]
+    fn name(&mut self, place: u32, region: &Arc<Registration>, _: Option<&Arc<Queue>>) {
+        Self::hold(self, place, Held::Region(Arc::clone(region)));
     }
 
     #[inline]
@@ -254,7 +271,7 @@ fn post_one<W: Work>(
     work.fill(rules, &mut request)?;
     let full = PostWorkError::Full { depth: rules.depth };
     let place = shadow.put(work.posted()).ok_or(full)?;
-    hold_all(shadow, place, work);
+    hold_all(rules, shadow, place, work);
     W::set_id(&mut request, Tag { queue: rules.queue, place }.to_wr_id());
     let mut sges = [const { MaybeUninit::<ibv_sge>::uninit() }; ONE_PIECES];
     for (to, sge) in sges.iter_mut().zip(work.sges()) {
@@ -296,7 +313,7 @@ fn post_some<W: Work>(
             refused = Some(PostWorkError::Full { depth: rules.depth });
             break;
         };
-        hold_all(shadow, place, one);
+        hold_all(rules, shadow, place, one);
         W::set_id(&mut request, Tag { queue: rules.queue, place }.to_wr_id());
         list.add(place, request, one.sges());
         if one.ends_list() {
@@ -319,12 +336,12 @@ fn post_some<W: Work>(
 
 /// Has a request keep alive what it names: regions once in a row.
 #[inline]
-fn hold_all<W: Work>(shadow: &mut impl Shadow, place: u32, work: &W) {
+fn hold_all<W: Work>(rules: &Rules<'_>, shadow: &mut impl Shadow, place: u32, work: &W) {
     let mut last = std::ptr::null();
     for piece in work.pieces() {
         if !std::ptr::eq(piece.region, last) {
             last = piece.region;
-            shadow.hold(place, Held::Region(Arc::clone(&piece.region.registration)));
+            shadow.name(place, &piece.region.registration, rules.home);
         }
     }
     if let Some(other) = work.other() {

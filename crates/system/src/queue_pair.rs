@@ -1,14 +1,15 @@
 //! Queue pairs: where work is posted.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use ferroce_cabi::{
     IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_WR_ATOMIC_FETCH_AND_ADD, ibv_gid, ibv_mw_bind, ibv_qp,
     ibv_qp_attr, ibv_qp_init_attr, ibv_send_wr, send_wr_atomic, send_wr_to,
 };
 use ferroce_memory::WindowKind;
+use ferroce_sys::sync::Biased;
 use ferroce_transport::{AttributeMask, Attributes, Caps, SendFlags, State, WorkKind};
 use ferroce_wire::{Gid, Qpn, Rkey, Service};
 use libc::c_int;
@@ -18,7 +19,7 @@ use crate::attributes::{self, QueuePairState, cap_of, caps_of};
 use crate::completion_queue::{CompletionQueue, Cq};
 use crate::domain::Domain;
 use crate::error::{CallError, MakeError, PostWorkError, PostWorkListError};
-use crate::handle::{Handle, Zero, answered, lock};
+use crate::handle::{Handle, Zero, answered};
 use crate::held::{Queue, Source};
 use crate::post::{self, MOST_PIECES, Rules};
 use crate::shadow::{Posted, Ring, Tag};
@@ -114,7 +115,7 @@ impl QueuePair {
         let service = options.service;
         let queue = |depth, pieces: u32| {
             // Beside its pieces, work names an address handle, or a window.
-            let ring = Mutex::new(Ring::new(depth, pieces.max(1) + 1));
+            let ring = Biased::new(Ring::new(depth, pieces.max(1) + 1));
             Arc::new(Queue { number: open.number(), service, ring, has_failed: AtomicBool::new(false) })
         };
         let receives = match srq {
@@ -159,7 +160,7 @@ impl QueuePair {
     /// done with the next one that did.
     #[must_use]
     pub fn sends_under_way(&self) -> usize {
-        lock(&self.sends.ring).len()
+        self.sends.ring.lock().len()
     }
 
     /// Posts work to the send queue, in its order and with one doorbell for every few of it. Memory that it names stays
@@ -177,7 +178,7 @@ impl QueuePair {
             let error = CallError { call: "ibv_post_send", code: libc::EINVAL };
             return Err(post::refused(error, work.len()));
         }
-        let mut ring = lock(&self.sends.ring);
+        let mut ring = self.sends.ring.lock();
         post::post(&self.send_rules(), &mut *ring, work, "ibv_post_send", |first, bad| {
             // SAFETY: a live queue pair, and a list that lives during the call. Inline bytes are borrowed as long; the
             // memory that it names is registered, and stays so until the shadow lets go of it, as do other objects.
@@ -199,12 +200,13 @@ impl QueuePair {
         let give = give.ok_or_else(|| post::refused(CallError::unsupported("ibv_post_recv"), work.len()))?;
         self.c.check("ibv_post_recv").map_err(|error| post::refused(error, work.len()))?;
         let rules = Rules {
+            home: Some(queue),
             queue: queue.number,
             depth: self.caps.max_receive,
             max_pieces: self.caps.max_receive_sge,
             ..self.send_rules()
         };
-        let mut ring = lock(&queue.ring);
+        let mut ring = queue.ring.lock();
         let posted = post::post(&rules, &mut *ring, work, "ibv_post_recv", |first, bad| {
             // SAFETY: a live queue pair, and a list that lives during the call. The memory that it names is registered, and
             // stays so until the shadow lets go of it.
@@ -247,7 +249,7 @@ impl QueuePair {
         self.c.check(CALL)?;
         let rules = self.send_rules();
         rules.check_binding(binding, WindowKind::Type1)?;
-        let mut ring = lock(&self.sends.ring);
+        let mut ring = self.sends.ring.lock();
         let posted = Posted { id, kind: WorkKind::BindWindow };
         let full = PostWorkError::Full { depth: rules.depth };
         let place = ring.push(posted).ok_or(full)?;
@@ -281,8 +283,8 @@ impl QueuePair {
         }
         self.c.check("ibv_modify_qp")?;
         // The card forgets all work, and no other comes between.
-        let mut sends = lock(&self.sends.ring);
-        let own = if let Receives::Own(queue) = &self.receives { Some(lock(&queue.ring)) } else { None };
+        let mut sends = self.sends.ring.lock();
+        let own = if let Receives::Own(queue) = &self.receives { Some(queue.ring.lock()) } else { None };
         self.modify_c(attributes, address)?;
         sends.clear();
         if let Some(mut receives) = own {
@@ -334,6 +336,7 @@ impl QueuePair {
     fn send_rules(&self) -> Rules<'_> {
         Rules {
             domain: &self.domain,
+            home: Some(&self.sends),
             service: self.service,
             queue: self.sends.number,
             depth: self.caps.max_send,
@@ -384,7 +387,7 @@ impl QueuePair {
         let mut bad = std::ptr::null_mut();
         // SAFETY: a live context, whose table never changes.
         if let Some(give) = unsafe { (*self.domain.open.c.as_ptr()).ops.post_send } {
-            let _alone = lock(&self.sends.ring);
+            let _alone = self.sends.ring.lock();
             // SAFETY: a live queue pair, and a list of one without pieces that lives during the call.
             unsafe { give(self.c.as_ptr(), &raw mut wrong, &raw mut bad) };
         }

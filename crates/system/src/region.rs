@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use ferroce_cabi::{IBV_ACCESS_RELAXED_ORDERING, ibv_mr};
 use ferroce_memory::Allocation;
@@ -12,6 +12,7 @@ use ferroce_wire::{Lkey, Rkey};
 use crate::domain::Domain;
 use crate::error::{CallError, RegisterError};
 use crate::handle::{Handle, answered, lock, unlocked};
+use crate::held::Queue;
 use crate::library::ForkCare;
 
 /// Registered memory: the only kind that work can name, and that peers can be let into.
@@ -32,7 +33,12 @@ pub(crate) struct Registration {
     pub(crate) len: usize,
     access: Access,
     registered: Mutex<Option<Registered>>,
+    /// The queues that hold it once for all of their work, with room for [`HOMES`] from the beginning.
+    homes: Mutex<Vec<Weak<Queue>>>,
 }
+
+/// Queues that name a region for the first time without an allocation: mostly there are no more.
+const HOMES: usize = 4;
 
 struct Registered {
     c: Handle<ibv_mr>,
@@ -80,7 +86,8 @@ impl MemoryRegion {
         let rkey = Rkey(unsafe { (*c.as_ptr()).rkey });
         let registered = Mutex::new(Some(Registered { c, memory: Arc::clone(memory) }));
         let domain = Arc::clone(domain);
-        let registration = Registration { domain, lkey, rkey, address, len, access, registered };
+        let homes = Mutex::new(Vec::with_capacity(HOMES));
+        let registration = Registration { domain, lkey, rkey, address, len, access, registered, homes };
         Ok(Self { registration: Arc::new(registration) })
     }
 
@@ -120,6 +127,27 @@ impl MemoryRegion {
         self.registration.rkey
     }
 
+    /// Lets the queues know that no work is going to name it, until some does.
+    pub fn set_aside(&self) {
+        let homes = std::mem::take(&mut *lock(&self.registration.homes));
+        for home in homes.iter().filter_map(Weak::upgrade) {
+            home.let_go(&self.registration);
+        }
+    }
+
+    /// Whether no work, no window and nothing else names it any more, as far as this process has polled, once it was
+    /// [set aside](Self::set_aside).
+    #[must_use]
+    pub fn is_idle(&mut self) -> bool {
+        Arc::get_mut(&mut self.registration).is_some()
+    }
+
+    /// Whether this process made it, and none that it was forked from.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.registration.domain.c.is_ours()
+    }
+
     /// A part of it, for work. Whether the part is inside is checked when the work is posted.
     pub const fn piece(&self, range: Range<usize>) -> Piece<'_> {
         Piece { region: self, start: range.start, end: range.end }
@@ -148,6 +176,14 @@ impl MemoryRegion {
                 drop(place);
                 Err((self, error))
             }
+        }
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        if self.is_ours() {
+            self.set_aside();
         }
     }
 }
@@ -183,6 +219,16 @@ pub struct Piece<'a> {
 }
 
 impl Registration {
+    /// A queue holds it from now on, until it is told that no work is going to name it.
+    #[cold]
+    pub(crate) fn is_named_in(&self, home: Option<&Arc<Queue>>) {
+        let Some(home) = home else { return };
+        let mut homes = lock(&self.homes);
+        let is_it = |known: &Weak<Queue>| std::ptr::eq(known.as_ptr(), Arc::as_ptr(home));
+        homes.retain(|known| known.strong_count() > 0 && !is_it(known));
+        homes.push(Arc::downgrade(home));
+    }
+
     /// The region for a call of the library; null once it was deregistered.
     pub(crate) fn as_c(&self) -> *mut ibv_mr {
         lock(&self.registered).as_ref().map_or(std::ptr::null_mut(), |registered| registered.c.as_ptr())

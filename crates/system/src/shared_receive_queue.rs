@@ -1,15 +1,16 @@
 //! Receives for several queue pairs.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ferroce_cabi::{IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
+use ferroce_sys::sync::Biased;
 use ferroce_wire::Service;
 
 use crate::domain::Domain;
 use crate::error::{CallError, MakeError, PostWorkListError};
 use crate::events::context_of;
-use crate::handle::{Handle, Zero, answered, lock};
+use crate::handle::{Handle, Zero, answered};
 use crate::held::SharedQueue;
 use crate::post::{self, MOST_PIECES, Rules};
 use crate::shadow::Pool;
@@ -47,7 +48,7 @@ impl SharedReceiveQueue {
         // What it has is written there, and is at least what was asked for.
         let (depth, max_pieces) =
             (init.attr.max_wr.max(depth), init.attr.max_sge.max(max_sge).min(MOST_PIECES));
-        let pool = Mutex::new(Pool::new(depth, max_pieces));
+        let pool = Biased::new(Pool::new(depth, max_pieces));
         let shadow = Arc::new(SharedQueue { number, pool });
         let srq = Srq { domain: Arc::clone(domain), c, shadow, depth: depth.into(), max_pieces };
         Ok(Self { srq: Arc::new(srq) })
@@ -75,7 +76,7 @@ impl SharedReceiveQueue {
     /// pairs are among them.
     #[must_use]
     pub fn len(&self) -> usize {
-        lock(&self.srq.shadow.pool).len()
+        self.srq.shadow.pool.lock().len()
     }
 
     /// Whether there are none.
@@ -96,7 +97,7 @@ impl SharedReceiveQueue {
         let give = give.ok_or_else(|| post::refused(CallError::unsupported(CALL), work.len()))?;
         srq.c.check(CALL).map_err(|error| post::refused(error, work.len()))?;
         let rules = srq.rules();
-        let mut pool = lock(&srq.shadow.pool);
+        let mut pool = srq.shadow.pool.lock();
         post::post(&rules, &mut *pool, work, CALL, |first, bad| {
             // SAFETY: a live queue, and a list that lives during the call. The memory that it names is registered, and
             // stays so until the shadow lets go of it.
@@ -110,7 +111,7 @@ impl SharedReceiveQueue {
     /// The card cannot, or what the library says.
     pub fn resize(&self, depth: u32) -> Result<(), CallError> {
         let depth = whole(depth, self.srq.domain.open.is_soft);
-        let mut pool = lock(&self.srq.shadow.pool);
+        let mut pool = self.srq.shadow.pool.lock();
         self.modify(ibv_srq_attr { max_wr: depth, ..ibv_srq_attr::zero() }, IBV_SRQ_MAX_WR)?;
         let depth = self.query().map_or(depth, |attr| attr.max_wr.max(depth));
         pool.set_depth(depth);
@@ -159,6 +160,7 @@ impl Srq {
     fn rules(&self) -> Rules<'_> {
         Rules {
             domain: &self.domain,
+            home: None,
             // What a receive is like does not depend on it.
             service: Service::Rc,
             queue: self.shadow.number,

@@ -10,8 +10,9 @@ use std::sync::OnceLock;
 const FOLDER_VARIABLE: &str = "FERROCE_ABI";
 /// Set for the process of a test.
 const CHILD: &str = "FERROCE_CARD_TEST";
-/// Seconds after which a test hangs.
+/// Seconds after which a test hangs; the variable says another number, for tests that are run for long.
 const PATIENCE: &str = "120";
+const PATIENCE_VARIABLE: &str = "FERROCE_PATIENCE";
 
 /// Runs a test in a process in which the devices of our drop-in library are the cards, and there are no others. `name` is the
 /// path of the test in its program (`module::test`), and `net` a number that no other program of tests has.
@@ -61,9 +62,10 @@ pub fn command(program: &Path, address: &str) -> Command {
 /// The same with another library of verbs, which has its `librdmacm.so.1` beside it.
 #[must_use]
 pub fn command_with(library: &Path, program: &Path, address: &str) -> Command {
+    let patience = env::var(PATIENCE_VARIABLE).unwrap_or_else(|_| PATIENCE.to_owned());
     let mut command = Command::new("timeout");
     command
-        .args(["-k", "5", PATIENCE])
+        .args(["-k", "5", &patience])
         .arg(program)
         .env("FERROCE_PROVIDER", "system")
         .env("FERROCE_ADDRESS", address)

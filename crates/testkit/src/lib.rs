@@ -30,6 +30,7 @@ pub mod process;
 pub mod processor;
 pub mod samples;
 pub mod shared_port;
+pub mod stub;
 
 use std::path::PathBuf;
 

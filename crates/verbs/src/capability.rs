@@ -43,7 +43,8 @@ pub enum Capability {
     SourcePorts,
     /// A list of requests is taken whole or not at all.
     WholeLists,
-    /// Completions tell when work ended.
+    /// Completions tell when work ended; on a card those of queues that are made for it
+    /// ([`Context::timed_completion_queue`](crate::Context::timed_completion_queue)).
     Timestamps,
     /// Datagrams tell when the kernel saw them leave and come, and what routers sent back of them.
     Stamps,

@@ -59,7 +59,7 @@ impl CompletionChannel {
                 Ok(CompletionQueue::soft(queue))
             }
             Of::Card { card, channel, queues } => {
-                let queue = CardQueue::new(card, capacity, Some(channel))?;
+                let queue = CardQueue::new(card, capacity, Some(channel), false)?;
                 enroll(queues, CqId(queue.number()), &queue);
                 Ok(CompletionQueue::card(queue))
             }

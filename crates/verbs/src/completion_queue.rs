@@ -10,7 +10,6 @@ use std::time::Duration;
 use ferroce_device::{CqId, Notify, park, this_thread};
 use ferroce_transport::{Completion, Level};
 
-use crate::capability::Capability;
 use crate::card::CardQueue;
 use crate::error::{CreateError, WaitError};
 
@@ -86,19 +85,19 @@ impl CompletionQueue {
     /// most 65 ms) after the first of them. A count of 0 or 1 takes that back. Polling is not affected.
     ///
     /// # Errors
-    /// So many completions never come, because the queue does not hold them, or what is allowed; on a card,
-    /// [`Moderation`](Capability::Moderation).
+    /// So many completions never come, because the queue does not hold them, or what is allowed; on a card that cannot,
+    /// [`Moderation`](crate::Capability::Moderation).
     pub fn moderate(&self, count: u32, period: Duration) -> Result<(), CreateError> {
         match &self.of {
             Of::Soft(queue) => Ok(queue.moderate(count, period)?),
-            Of::Card(_) => Err(CreateError::Unsupported(Capability::Moderation.into())),
+            Of::Card(queue) => queue.moderate(count, period),
         }
     }
 
     /// How many completions it holds, and held at most so far.
     ///
     /// On a device with several engines each of them has room for as many as the capacity says. A card does not tell
-    /// ([`Levels`](Capability::Levels)): there it is as if it held none.
+    /// ([`Levels`](crate::Capability::Levels)): there it is as if it held none.
     #[must_use]
     pub fn level(&self) -> Level {
         match &self.of {

@@ -12,6 +12,7 @@ use ferroce_transport::cm::CmCounters;
 use ferroce_wire::{Gid, PKey, PKeyTable, QKey};
 
 use crate::capability::{Capability, Unsupported};
+use crate::card::registrations::Registrations;
 use crate::card::{CardQueue, OpenCard};
 use crate::completion_channel::CompletionChannel;
 use crate::completion_queue::CompletionQueue;
@@ -221,7 +222,29 @@ impl Context {
             Device::Soft(nic) => {
                 Ok(CompletionQueue::soft(ferroce_device::CompletionQueue::new(nic, capacity, None)?))
             }
-            Device::Card(card) => Ok(CompletionQueue::card(CardQueue::new(card, capacity, None)?)),
+            Device::Card(card) => Ok(CompletionQueue::card(CardQueue::new(card, capacity, None, false)?)),
+        }
+    }
+
+    /// The same, whose completions tell when work ended also on a card ([`Completion::time`](crate::Completion::time)); on the soft
+    /// device all do. A card's clock is read anew ten times in a second, so times of it are good to a few microseconds.
+    ///
+    /// # Errors
+    /// So many are more than the device has, or the card tells no times ([`Timestamps`](Capability::Timestamps)).
+    pub fn timed_completion_queue(&self, capacity: u32) -> Result<CompletionQueue, CreateError> {
+        match &self.device {
+            Device::Soft(_) => self.completion_queue(capacity),
+            Device::Card(card) => Ok(CompletionQueue::card(CardQueue::new(card, capacity, None, true)?)),
+        }
+    }
+
+    /// How many registrations a card has made for this process, and which places in the program ask for them all the time: a card takes long
+    /// for each. Nothing is counted on the soft device, where they cost little.
+    #[must_use]
+    pub fn registrations(&self) -> Registrations {
+        match &self.device {
+            Device::Soft(_) => Registrations::default(),
+            Device::Card(card) => card.registrations.report(),
         }
     }
 

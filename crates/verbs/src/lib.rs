@@ -80,6 +80,7 @@ mod datagram;
 mod device;
 mod error;
 mod events;
+mod lent_memory;
 mod local_slice;
 mod memory;
 mod memory_region;
@@ -107,6 +108,8 @@ pub use address_handle::AddressHandle;
 pub use batch::Batch;
 pub use capability::{Capability, Unsupported};
 pub use card::event::AsyncEvent;
+pub use card::kept::{KeepLimits, KeptRegions};
+pub use card::registrations::{HotPlace, Registrations};
 pub use completion_channel::CompletionChannel;
 pub use completion_queue::{CompletionQueue, Haste, NextCompletion};
 pub use connect::ConnectOptions;
@@ -118,6 +121,7 @@ pub use error::{
     PostTarget, QpConnectError, QpError, RegisterError, ReplyError, RouteError, SettingError, WaitError,
 };
 pub use events::Events;
+pub use lent_memory::LentMemory;
 pub use local_slice::{LocalSlice, Pieces};
 pub use memory::Memory;
 pub use memory_region::{DeregisterError, MemoryRegion, Reregistration};

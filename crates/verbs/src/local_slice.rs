@@ -134,7 +134,16 @@ impl<'a> Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
+    /// How many there are.
+    pub(crate) const fn count(&self) -> usize {
+        match self.0 {
+            List::One(_) => 1,
+            List::Many(slices) => slices.len(),
+        }
+    }
+
     /// Hands the pieces to `use_them` as a card wants them.
+    #[inline]
     pub(crate) fn with_card_pieces<R>(
         &self,
         domain: &Arc<Domain>,
@@ -144,6 +153,9 @@ impl<'a> Pieces<'a> {
         match self.0 {
             List::One(slice) => use_them(&[slice.to_piece(domain, by)?]),
             List::Many([]) => use_them(&[]),
+            // Those that are longer are rare, and the room for them is large.
+            List::Many([one]) => use_them(&[one.to_piece(domain, by)?]),
+            List::Many([one, other]) => use_them(&[one.to_piece(domain, by)?, other.to_piece(domain, by)?]),
             List::Many(slices @ [first, ..]) => {
                 let mut pieces = [first.to_piece(domain, by)?; Limits::SGE as usize];
                 let (given, allowed) = (slices.len(), Limits::SGE);

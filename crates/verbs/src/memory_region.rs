@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::RangeBounds;
+use std::panic::Location;
 use std::sync::Arc;
 
 use ferroce_device::Nic;
@@ -11,6 +12,7 @@ use ferroce_transport::{Access, DomainId};
 use ferroce_wire::{Lkey, Rkey};
 use thiserror::Error;
 
+use crate::card::kept::{Kind, Region as Kept, WayBack};
 use crate::error::CreateError;
 use crate::local_slice::LocalSlice;
 use crate::memory::Memory;
@@ -53,9 +55,24 @@ pub struct MemoryRegion {
 /// The region on the device, which goes when posted work lets it.
 enum Registration {
     Soft(SoftRegistration),
-    Card(ferroce_system::MemoryRegion),
+    Card(CardRegistration),
     /// It was ended already.
     Ended,
+}
+
+/// The region of a card, and where it goes when it is dropped if it is kept for later.
+struct CardRegistration {
+    /// None only once it was ended.
+    region: Option<ferroce_system::MemoryRegion>,
+    way_back: Option<WayBack>,
+}
+
+impl Drop for CardRegistration {
+    fn drop(&mut self) {
+        if let (Some(region), Some(way_back)) = (self.region.take(), self.way_back.take()) {
+            way_back.give(region);
+        }
+    }
 }
 
 struct SoftRegistration {
@@ -75,6 +92,7 @@ impl Drop for SoftRegistration {
 }
 
 impl MemoryRegion {
+    #[track_caller]
     pub(crate) fn new(
         domain: &Arc<Domain>,
         memory: Memory,
@@ -92,20 +110,63 @@ impl MemoryRegion {
                 let made = SoftRegistration { nic: nic.clone(), domain: *id, lkey, ended: false };
                 (Registration::Soft(made), lkey, rkey)
             }
-            Domain::Card { card, domain, .. } => {
+            Domain::Card { card, domain, kept, .. } => {
                 let address = chosen.then_some(address);
                 // Our own drop-in library maps bytes.
                 if !card.system.library().is_ours() {
                     check_place(memory.address().wrapping_add(start as u64), address)?;
                 }
                 let options = RegisterOptions { address, ..RegisterOptions::default() };
-                let made = domain.register_part(memory.as_device(), start..end, access, options)?;
+                card.registrations.note(card.name(), Location::caller());
+                let register = || domain.register_part(memory.as_device(), start..end, access, options);
+                // What is kept must not be the reason why there is no room.
+                let made = register().or_else(|error| if kept.empty() { register() } else { Err(error) })?;
                 let (lkey, rkey) = (made.lkey(), made.rkey());
+                let made = CardRegistration { region: Some(made), way_back: None };
                 (Registration::Card(made), lkey, rkey)
             }
         };
         let domain = Arc::clone(domain);
         Ok(Self { memory, start, len, address, access, lkey, rkey, domain, registration })
+    }
+
+    /// One of a card that stays registered when it is dropped, or one that did so before.
+    #[track_caller]
+    pub(crate) fn kept(
+        domain: &Arc<Domain>,
+        kind: Kind,
+        memory: impl FnOnce() -> Result<(Memory, (usize, usize)), CreateError>,
+        access: Access,
+    ) -> Result<Self, CreateError> {
+        let Domain::Card { kept, card, .. } = &**domain else {
+            let (memory, (start, end)) = memory()?;
+            let address = memory.address().saturating_add(start as u64);
+            return Self::new(domain, memory, (start, end), (address, false), access);
+        };
+        let known = if card.is_ours() { kept.take(&kind) } else { None };
+        let mut made = match known {
+            Some(Kept { region, memory, start }) => Self {
+                start,
+                len: region.len(),
+                address: region.address(),
+                access,
+                lkey: region.lkey(),
+                rkey: region.rkey(),
+                memory,
+                domain: Arc::clone(domain),
+                registration: Registration::Card(CardRegistration { region: Some(region), way_back: None }),
+            },
+            None => {
+                let (memory, (start, end)) = memory()?;
+                let address = memory.address().saturating_add(start as u64);
+                Self::new(domain, memory, (start, end), (address, false), access)?
+            }
+        };
+        if let Registration::Card(card) = &mut made.registration {
+            let (kept, memory, start) = (Arc::clone(kept), made.memory.clone(), made.start);
+            card.way_back = Some(WayBack { kept, kind, memory, start });
+        }
+        Ok(made)
     }
 
     /// Bytes.
@@ -236,6 +297,7 @@ impl MemoryRegion {
     /// # Errors
     /// Memory windows are bound to it, the domain is of another device, or what is wrong with the new region;
     /// nothing has changed.
+    #[track_caller]
     pub fn reregister(&mut self, change: Reregistration<'_>) -> Result<Option<Memory>, CreateError> {
         let Reregistration { access, domain, memory } = change;
         let domain = Arc::clone(domain.map_or(&self.domain, ProtectionDomain::domain));
@@ -307,7 +369,7 @@ impl MemoryRegion {
 
     pub(crate) const fn as_card(&self) -> Option<&ferroce_system::MemoryRegion> {
         match &self.registration {
-            Registration::Card(region) => Some(region),
+            Registration::Card(card) => card.region.as_ref(),
             Registration::Soft(_) | Registration::Ended => None,
         }
     }
@@ -351,8 +413,12 @@ impl Registration {
                     Err(reason) => Err((Self::Soft(registration), reason.into())),
                 }
             }
-            Self::Card(region) => {
-                region.deregister().map(|_| ()).map_err(|(region, error)| (Self::Card(region), error.into()))
+            Self::Card(mut card) => {
+                let Some(region) = card.region.take() else { return Ok(()) };
+                region.deregister().map(|_| ()).map_err(|(region, error)| {
+                    card.region = Some(region);
+                    (Self::Card(card), error.into())
+                })
             }
             Self::Ended => Ok(()),
         }

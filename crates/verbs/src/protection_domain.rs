@@ -10,8 +10,10 @@ use ferroce_wire::Service;
 
 use crate::address_handle::AddressHandle;
 use crate::card::OpenCard;
+use crate::card::kept::{KeepLimits, Kept, KeptRegions, Kind};
 use crate::device::Device;
 use crate::error::CreateError;
+use crate::lent_memory::LentMemory;
 use crate::memory::Memory;
 use crate::memory_region::MemoryRegion;
 use crate::memory_window::MemoryWindow;
@@ -30,7 +32,7 @@ pub struct ProtectionDomain {
 #[derive(Debug)]
 pub(crate) enum Domain {
     Soft { nic: Nic, id: DomainId },
-    Card { card: Arc<OpenCard>, domain: ferroce_system::ProtectionDomain, id: DomainId },
+    Card { card: Arc<OpenCard>, domain: ferroce_system::ProtectionDomain, id: DomainId, kept: Arc<Kept> },
 }
 
 impl Domain {
@@ -57,7 +59,7 @@ impl ProtectionDomain {
             Device::Soft(nic) => Domain::Soft { nic: nic.clone(), id: nic.create_domain()? },
             Device::Card(card) => {
                 let (domain, id) = card.protection_domain()?;
-                Domain::Card { card: Arc::clone(card), domain, id }
+                Domain::Card { card: Arc::clone(card), domain, id, kept: Arc::default() }
             }
         };
         Ok(Self { domain: Arc::new(domain) })
@@ -75,8 +77,52 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// What was asked and what is allowed.
+    #[track_caller]
     pub fn allocate(&self, len: usize, access: Access) -> Result<MemoryRegion, CreateError> {
         self.register(Memory::zeroed(len)?, access)
+    }
+
+    /// Registers `len` bytes, or gives a region of that size and access that was dropped before and that no work names any more: in it is
+    /// what was in it then. On a card that saves the registration, which is dear there.
+    ///
+    /// A region from here that is dropped stays registered for the next, as far as [`keep`](Self::keep) allows. Its key stays the same
+    /// meanwhile, so regions that peers may reach ([`Access::REMOTE_READ`] and so on) are never kept: they are made anew each time.
+    ///
+    /// # Errors
+    /// What was asked and what is allowed.
+    #[track_caller]
+    pub fn allocate_or_reuse(&self, len: usize, access: Access) -> Result<MemoryRegion, CreateError> {
+        let remote = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::BIND_WINDOW;
+        match &*self.domain {
+            Domain::Card { .. } if !access.intersects(remote) => {
+                let kind = Kind::Own { len, access };
+                MemoryRegion::kept(&self.domain, kind, || Ok((Memory::zeroed(len)?, (0, len))), access)
+            }
+            _ => self.allocate(len, access),
+        }
+    }
+
+    /// Lends memory for registrations that are made again and again: as long as it is lent, a region of it that is dropped stays registered,
+    /// and the next of the same bytes and access is that one. See [`LentMemory`].
+    pub fn lend(&self, memory: impl Into<Memory>) -> LentMemory {
+        LentMemory::new(&self.domain, memory.into())
+    }
+
+    /// Sets how much stays registered for [`allocate_or_reuse`](Self::allocate_or_reuse) and [`lend`](Self::lend): 64 MiB in 256 regions, if
+    /// nothing is said. What is too much goes at once, that which was used longest ago first. The soft device keeps nothing.
+    pub fn keep(&self, limits: KeepLimits) {
+        if let Domain::Card { kept, .. } = &*self.domain {
+            kept.limit(limits);
+        }
+    }
+
+    /// What stays registered now, and what that was good for.
+    #[must_use]
+    pub fn kept(&self) -> KeptRegions {
+        match &*self.domain {
+            Domain::Card { kept, .. } => kept.report(),
+            Domain::Soft { .. } => KeptRegions::default(),
+        }
     }
 
     /// Registers memory of the program, such as a `Vec<u8>`, and takes it over: it comes back from
@@ -84,6 +130,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// What was asked and what is allowed.
+    #[track_caller]
     pub fn register(&self, memory: impl Into<Memory>, access: Access) -> Result<MemoryRegion, CreateError> {
         self.register_part(memory, .., access)
     }
@@ -93,6 +140,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// What was asked and what is allowed.
+    #[track_caller]
     pub fn register_part(
         &self,
         memory: impl Into<Memory>,
@@ -111,6 +159,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// What was asked and what is allowed.
+    #[track_caller]
     pub fn register_at(
         &self,
         memory: impl Into<Memory>,

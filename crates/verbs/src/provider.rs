@@ -288,7 +288,7 @@ impl Card {
                 .collect(),
         };
         Ok(CardInfo {
-            driver: self.driver(),
+            driver: self.driver(&context),
             firmware: known.firmware,
             up: port.active,
             ethernet: port.ethernet,
@@ -297,10 +297,13 @@ impl Card {
         })
     }
 
-    /// The driver of the kernel behind it; a soft device of the kernel is its own driver.
-    fn driver(&self) -> Option<String> {
+    /// The driver of the kernel behind it. The kernel's soft device has no link to one, and is named as `ferroce doctor` does.
+    fn driver(&self, context: &ferroce_system::Context) -> Option<String> {
         if self.is_ours() {
             return Some("ferroce".to_owned());
+        }
+        if context.is_soft() {
+            return Some("rxe".to_owned());
         }
         let place = Path::new("/sys/class/infiniband").join(self.name());
         let driver = std::fs::read_link(place.join("device/driver")).ok();

@@ -3,7 +3,7 @@
 use ferroce_device::memory::WindowKind;
 use ferroce_system::{Bytes as CardBytes, Destination, Operation as CardOperation, Piece, SendWork};
 use ferroce_transport::{
-    Data, DatagramDest, MaskedAdd, MaskedSwap, Remote, SendFlags, SendOp, SendRequest, Sge,
+    Data, DatagramDest, Load, MaskedAdd, MaskedSwap, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
 use ferroce_wire::{Imm, QKey, Qpn, Rkey};
 
@@ -209,10 +209,24 @@ impl<'a> Work<'a> {
 
     /// Whether something was found wrong while it was described, or can be seen now.
     pub(crate) fn check(&self) -> Result<(), PostError> {
-        self.with_card_pieces(|pieces| self.to_card(pieces).map(|_| ()))
+        self.with_card_pieces(|pieces| self.card_work(pieces, |_, _| Ok(())).map(|_| ()))
+    }
+
+    /// How many pieces it has.
+    pub(crate) const fn piece_count(&self) -> usize {
+        match &self.bytes {
+            Bytes::Inline(_) => 0,
+            Bytes::Pieces(pieces) => pieces.count(),
+        }
+    }
+
+    /// Whether it has an address to go to.
+    pub(crate) const fn has_dest(&self) -> bool {
+        self.dest.is_some()
     }
 
     /// Hands its pieces to `use_them` as a card wants them; none if its bytes are given with it.
+    #[inline]
     pub(crate) fn with_card_pieces<R>(
         &self,
         use_them: impl FnOnce(&[Piece<'a>]) -> Result<R, PostError>,
@@ -228,19 +242,28 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// As a card wants it, with these pieces of it.
-    pub(crate) fn to_card<'b>(self, pieces: &'b [Piece<'b>]) -> Result<SendWork<'b>, PostError>
+    /// As a card wants it, with these pieces of it, if `check` has nothing against what it does and brings.
+    #[inline]
+    pub(crate) fn card_work<'b>(
+        &self,
+        pieces: &'b [Piece<'b>],
+        check: impl FnOnce(&SendOp, Load) -> Result<(), PostError>,
+    ) -> Result<SendWork<'b>, PostError>
     where
         'a: 'b,
     {
-        let (bytes, len) = match self.bytes {
-            Bytes::Inline(bytes) => (CardBytes::Inline(bytes), bytes.len() as u64),
-            Bytes::Pieces(_) => (CardBytes::Pieces(pieces), pieces.iter().map(Piece::len).sum()),
+        let (bytes, load, len) = match self.bytes {
+            Bytes::Inline(bytes) => (CardBytes::Inline(bytes), Load::Inline(bytes.len()), bytes.len() as u64),
+            Bytes::Pieces(_) => {
+                let bytes = pieces.iter().map(Piece::len).sum();
+                (CardBytes::Pieces(pieces), Load::Pieces { count: pieces.len(), bytes }, bytes)
+            }
         };
+        let op = self.operation.with_extra(self.extra, len)?;
+        check(&op, load)?;
         let operation = match self.operation {
             Operation::Bind(Bound::Card(binding, _)) => CardOperation::Bind(binding),
-            operation => {
-                let op = operation.with_extra(self.extra, len)?;
+            _ => {
                 if let SendOp::AtomicWrite(_) = op {
                     self.queue_pair.require(Capability::AtomicWrites).map_err(PostError::Unsupported)?;
                 }
@@ -263,6 +286,7 @@ impl<'a> Work<'a> {
 }
 
 /// What a card is to do.
+#[inline]
 fn to_card(op: SendOp) -> Result<CardOperation<'static>, PostError> {
     Ok(match op {
         SendOp::Send => CardOperation::Send,

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use ferroce_testkit::dropin::{on_a_card, on_a_card_with};
+use ferroce_testkit::stub;
 use ferroce_verbs::*;
 
 /// Long enough for a loaded machine; no test waits for it to pass.
@@ -72,6 +73,62 @@ fn a_machine_without_the_library_runs_everything_soft() {
         let error = Context::builder("lo").provider(ProviderChoice::System).open().unwrap_err();
         assert!(matches!(error, OpenError::Library(_)), "{error}");
         assert!(open_cards_at([192, 0, 2, 1].into()).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_library_that_cannot_be_used_is_named_and_everything_runs_soft() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let Some(library) = stub::library("no-verbs.so", folder, "int nothing;\n") else { return };
+    let library = library.to_str().unwrap();
+    let variables = [AUTO, ("FERROCE_LIBIBVERBS", library)];
+    let name = "a_library_that_cannot_be_used_is_named_and_everything_runs_soft";
+    on_a_card_with(NET, name, &variables, || {
+        let context = soft(4);
+        let cq = context.completion_queue(16).unwrap();
+        let (from, to) = pair(&context, &cq);
+        to.receive(&[]).post().unwrap();
+        from.send(&[]).post().unwrap();
+        cq.wait(SOON).unwrap().result().unwrap();
+        let error = cards().unwrap_err();
+        let OpenError::Library(LibraryError::NoSymbol { library: of, symbol, .. }) = &error else {
+            panic!("{error}")
+        };
+        assert_eq!((of.as_path(), *symbol), (std::path::Path::new(library), "ibv_get_device_list"));
+        let error = Context::builder("lo").provider(ProviderChoice::System).open().unwrap_err();
+        assert!(matches!(error, OpenError::Library(LibraryError::NoSymbol { .. })), "{error}");
+        let error = Context::open("mlx5_0").unwrap_err();
+        assert!(matches!(&error, OpenError::NotOffered { name, .. } if name == "mlx5_0"), "{error}");
+        assert!(open_cards_at([192, 0, 2, 1].into()).unwrap().is_empty());
+        assert_eq!(open_card_towards([192, 0, 2, 1].into()).unwrap().map(|_| ()), None);
+    });
+}
+
+#[test]
+fn a_card_that_this_user_may_not_open_is_named_with_its_file_and_the_soft_device_goes_on() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let Some(library) = stub::card(folder) else { return };
+    let variables = [AUTO, ("FERROCE_LIBIBVERBS", library.to_str().unwrap()), ("CARD_OPEN", "13")];
+    let name = "a_card_that_this_user_may_not_open_is_named_with_its_file_and_the_soft_device_goes_on";
+    on_a_card_with(NET, name, &variables, || {
+        let context = soft(5);
+        let cq = context.completion_queue(16).unwrap();
+        let (from, to) = pair(&context, &cq);
+        let works = || {
+            to.receive(&[]).post().unwrap();
+            from.send(&[]).post().unwrap();
+            for _ in 0..2 {
+                cq.wait(SOON).unwrap().result().unwrap();
+            }
+        };
+        works();
+        assert_eq!(cards().unwrap()[0].name(), "card0");
+        let error = Context::open("card0").unwrap_err();
+        let told = Chain::of(&error).to_string();
+        assert!(told.contains("ask for the right to read and write /dev/infiniband/uverbs7"), "{told}");
+        // What asks for any card takes the others.
+        assert!(open_cards_at([0, 0, 0, 0].into()).unwrap().is_empty());
+        works();
     });
 }
 

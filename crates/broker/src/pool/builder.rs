@@ -58,7 +58,8 @@ impl PoolBuilder {
         self
     }
 
-    /// The pool over a new region of this many bytes of zeros.
+    /// The pool over a region of its own of this many bytes. On a card, one that no peer may reach is registered once for pools that follow
+    /// each other ([`ProtectionDomain::allocate_or_reuse`]).
     ///
     /// # Errors
     /// What was asked and what is allowed.
@@ -69,7 +70,7 @@ impl PoolBuilder {
         access: Access,
     ) -> Result<Pool, PoolError> {
         let classes = self.classes(bytes)?;
-        self.over_region(Arc::new(domain.allocate(bytes, access)?), classes)
+        self.over_region(Arc::new(domain.allocate_or_reuse(bytes, access)?), classes)
     }
 
     /// The pool over a region that is there already: the pool deals out all of it, so the program should not

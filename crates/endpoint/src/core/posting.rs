@@ -21,6 +21,8 @@ pub(super) struct List {
     inline: Vec<u8>,
     /// All of them, in bytes.
     bytes: usize,
+    /// Why the device did not take them.
+    refused: Option<PostError>,
 }
 
 /// A frame that is ready to be posted.
@@ -65,7 +67,9 @@ impl Core {
     /// Posts a frame with the counters of the moment. It fits, and the peer has room for it.
     fn post(&mut self, header: Header, body: Pieces<'_>, must_know: bool) -> Result<(), PostError> {
         let kind = header.kind;
-        if kind != Kind::Data {
+        let list = &self.sending.list;
+        // Before this one is counted: those that are refused were.
+        if kind != Kind::Data || list.bytes >= LIST_BYTES || list.frames.len() >= LIST_FRAMES {
             self.post_list()?;
         }
         let frame = self.make_ready(header, body, must_know);
@@ -86,9 +90,6 @@ impl Core {
         if kind == Kind::Data && list.is_open {
             list.frames.push(frame);
             list.bytes += frame.len;
-            if list.bytes >= LIST_BYTES || list.frames.len() >= LIST_FRAMES {
-                self.post_list()?;
-            }
         }
         Ok(())
     }
@@ -152,7 +153,9 @@ impl Core {
         self.sending.list.is_open = true;
         let done = act(self);
         self.sending.list.is_open = false;
-        match self.post_list() {
+        let posted = self.post_list();
+        // What was refused on the way, `act` may take for sent.
+        match self.sending.list.refused.take().map_or(posted, Err) {
             Ok(()) => Ok(done),
             Err(error) => Err(self.refused(error)),
         }
@@ -176,10 +179,10 @@ impl Core {
         list.frames.clear();
         list.inline.clear();
         list.bytes = 0;
-        posted.map_err(|(taken, error)| {
-            self.take_back(count - taken);
-            error
-        })
+        let Err((taken, error)) = posted else { return Ok(()) };
+        list.refused = Some(error);
+        self.take_back(count - taken);
+        Err(error)
     }
 
     /// So many of the last messages were not taken by the device.
@@ -196,11 +199,89 @@ impl Core {
             sending.messages -= 1;
             self.counters.sent = self.counters.sent.saturating_sub(1);
         }
+        // What is reported ends with what came before it.
+        let unsignaled = sending.posted.iter().rev().take_while(|posted| !posted.signaled).count();
+        sending.unsignaled = u32::try_from(unsignaled).unwrap_or(u32::MAX);
     }
 
     fn header(&self, kind: Kind, len: usize) -> Header {
         let (returned, pulled) = self.receiving.totals();
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         Header { kind, tell: false, imm: None, returned, pulled, len }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test stops here")]
+mod tests {
+    use std::fmt::Debug;
+    use std::task::Poll;
+
+    use ferroce_verbs::{Attributes, State};
+
+    use super::*;
+    use crate::connection::Connection;
+    use crate::options::Options;
+    use crate::tests::{open, pair_with};
+
+    /// Sends that a program may have under way.
+    const DEPTH: u16 = 256;
+
+    /// Two ends that have room for long lists, where every fourth message is reported.
+    fn ends() -> (Connection, Connection) {
+        let options = Options::new().signal_every(4).receive_depth(DEPTH).send_depth(DEPTH.into());
+        pair_with(&open(115, 1), &open(115, 2), &options, &options)
+    }
+
+    /// Has the queue pair take two messages in this state, where they stay.
+    fn post_two(core: &mut Core, state: State) {
+        core.qp.modify(&Attributes::to(state), None).unwrap();
+        assert_eq!(core.try_send_batch(&[[2; 8]; 2], &mut None), Poll::Ready(Ok(2)));
+        assert_eq!(core.sending.unsignaled, 2);
+    }
+
+    /// What a list changes.
+    fn seen(core: &Core) -> impl PartialEq + Debug + use<> {
+        let sending = &core.sending;
+        let mut free = sending.slots.free.clone();
+        free.sort_unstable();
+        let signs = (sending.unsignaled, sending.signaled);
+        let list = (sending.list.frames.len(), sending.list.inline.len(), sending.list.bytes);
+        let counts = (sending.next_seq, sending.posted.len(), sending.sent, sending.messages);
+        (signs, counts, list, free, core.counters)
+    }
+
+    /// It was: a message that was refused with a list that was full left the count of messages one short, and what came before
+    /// it in the call was said to be sent.
+    #[test]
+    fn a_list_that_the_device_refuses_was_never_sent() {
+        for (count, len) in [(1, 8), (5, 8), (64, 8), (65, 8), (200, 8), (20, 4000)] {
+            let (a, _b) = ends();
+            a.shared().enter(|core| {
+                post_two(core, State::Sqd);
+                core.qp.modify(&Attributes::to(State::Reset), None).unwrap();
+                let before = seen(core);
+                let refused = core.try_send_batch(&vec![vec![2; len]; count], &mut None);
+                assert!(matches!(refused, Poll::Ready(Err(Error::Post(_)))), "{count} of {len}: {refused:?}");
+                assert_eq!(seen(core), before, "{count} of {len}");
+            });
+        }
+    }
+
+    /// It was: a message that is reported was taken back, and those before it still counted as reported.
+    #[test]
+    fn a_message_that_is_taken_back_leaves_those_before_it_unreported() {
+        let (a, _b) = ends();
+        a.shared().enter(|core| {
+            post_two(core, State::Sqd);
+            let frames = |core: &Core| core.sending.posted.iter().map(|one| one.signaled).collect::<Vec<_>>();
+            let room = u32::from(DEPTH) + Options::OWN_WORK - 2;
+            (0..room - 1).for_each(|_| core.qp.send_inline(&[]).post().unwrap());
+            // The third is taken; the fourth, which would be reported, has no place.
+            let refused = core.try_send_batch(&[[2; 8]; 2], &mut None);
+            assert!(matches!(refused, Poll::Ready(Err(Error::Post(_)))), "{refused:?}");
+            assert_eq!((frames(core), core.sending.signaled), (vec![false; 3], 0));
+            assert_eq!(core.sending.unsignaled, 3, "the next is reported");
+        });
     }
 }

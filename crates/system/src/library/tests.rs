@@ -26,6 +26,12 @@ impl Stubs {
 
     /// A library with these symbols; every function returns 2.
     fn library(&self, name: &str, symbols: &[Symbol]) -> PathBuf {
+        let code = symbols.iter().map(|(name, _)| format!("int {name}(void) {{ return 2; }}\n")).collect();
+        self.compiled(name, symbols, code)
+    }
+
+    /// A library with these symbols, whose functions are these.
+    fn compiled(&self, name: &str, symbols: &[Symbol], code: String) -> PathBuf {
         let mut versions: Vec<&str> = symbols.iter().map(|(_, version)| *version).collect();
         versions.sort_unstable();
         versions.dedup();
@@ -35,8 +41,6 @@ impl Stubs {
                 let _ = writeln!(map, "{version} {{ global: {}; }};", of.collect::<Vec<_>>().join("; "));
                 map
             });
-        let code: String =
-            symbols.iter().map(|(name, _)| format!("int {name}(void) {{ return 2; }}\n")).collect();
         let [source, script, library] = ["c", "map", "so"].map(|end| self.0.join(format!("{name}.{end}")));
         fs::write(&source, code).unwrap();
         fs::write(&script, &map).unwrap();
@@ -160,6 +164,54 @@ fn a_symbol_of_an_older_version_is_another_function() {
     // A library without any versions has each, as the loader sees it.
     let plain: Vec<Symbol> = all().into_iter().map(|(name, _)| (name, "")).collect();
     assert!(stubs.load("without-versions", &plain).is_ok());
+}
+
+#[test]
+fn a_library_of_connections_of_either_age_is_loaded_and_one_that_lacks_a_symbol_is_not() {
+    if !judge::is_here("cc") {
+        return;
+    }
+    let stubs = Stubs::new();
+    let verbs = stubs.library("verbs", &all());
+    let load = |cm: PathBuf| Library::load_from(&Paths { verbs: verbs.clone(), cm }).unwrap();
+    let mut newer = [Cm::REQUIRED, Cm::OPTIONAL].concat();
+    newer.push(("rdma_of_the_future", "RDMACM_1.99"));
+    for (name, symbols) in [("newer", &newer[..]), ("older", Cm::REQUIRED)] {
+        let library = load(stubs.library(name, symbols));
+        library.load_connections().unwrap();
+        assert_eq!(library.cm().unwrap().rdma_establish.is_some(), name == "newer");
+    }
+    let lacks: Vec<Symbol> = newer.iter().copied().filter(|(name, _)| *name != "rdma_accept").collect();
+    let path = stubs.library("lacks", &lacks);
+    let library = load(path.clone());
+    let expected = LibraryError::NoSymbol {
+        library: path,
+        symbol: "rdma_accept",
+        version: "RDMACM_1.0",
+        elsewhere: false,
+    };
+    assert_eq!(library.load_connections(), Err(expected.clone()));
+    let error = library.connection_channel().unwrap_err();
+    assert_eq!(error, crate::ConnectionError::Library(expected));
+    // Verbs go on without it.
+    assert_eq!(library.fork_care(), Some(ForkCare::NotNeeded));
+}
+
+#[test]
+fn a_user_that_may_not_use_connections_is_told_the_number_of_it() {
+    if !judge::is_here("cc") {
+        return;
+    }
+    let stubs = Stubs::new();
+    let refuses = "#include <errno.h>\n#include <stddef.h>\n\
+        void *rdma_create_event_channel(void) { errno = EACCES; return NULL; }\n";
+    let others = Cm::REQUIRED.iter().filter(|(name, _)| *name != "rdma_create_event_channel");
+    let others = others.map(|(name, _)| format!("int {name}(void) {{ return 2; }}\n"));
+    let cm = stubs.compiled("refuses", Cm::REQUIRED, refuses.to_owned() + &others.collect::<String>());
+    let library = Library::load_from(&Paths { verbs: stubs.library("verbs", &all()), cm }).unwrap();
+    let error = library.connection_channel().unwrap_err();
+    let crate::ConnectionError::Refused(call) = error else { panic!("{error}") };
+    assert_eq!((call.call, call.code), ("rdma_create_event_channel", libc::EACCES));
 }
 
 #[test]

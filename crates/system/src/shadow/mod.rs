@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod pool;
+mod regulars;
 mod ring;
 
 use ferroce_transport::WorkKind;

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use ferroce_transport::WorkKind;
 
 use super::Posted;
+use super::regulars::{Named, Regulars, Window};
 
 /// The requests of one queue that are not done, oldest first. `H` is what they keep alive.
 ///
@@ -16,6 +17,8 @@ pub(crate) struct Ring<H> {
     entries: Box<[Entry<H>]>,
     /// What entries keep alive beside their first object, in their order.
     more: VecDeque<H>,
+    /// What requests name again and again.
+    regulars: Regulars<H>,
     /// The place of the oldest entry. Places count up, and around, as long as the ring lives: so what a card
     /// says of work that was forgotten meanwhile names no other.
     first: u32,
@@ -41,7 +44,14 @@ impl<H> Ring<H> {
         let empty = || Entry { posted: Posted { id: 0, kind: WorkKind::Send }, hold: None, more: 0 };
         let entries = std::iter::repeat_with(empty).take(depth.next_power_of_two() as usize).collect();
         let more = (depth as usize).saturating_mul(holds.saturating_sub(1) as usize);
-        Self { entries, more: VecDeque::with_capacity(more), first: 0, len: 0, depth }
+        Self {
+            entries,
+            more: VecDeque::with_capacity(more),
+            regulars: Regulars::default(),
+            first: 0,
+            len: 0,
+            depth,
+        }
     }
 
     /// Requests that are not done.
@@ -75,9 +85,35 @@ impl<H> Ring<H> {
         }
     }
 
+    /// Has the request that was put last keep alive what has this key, for which there is one holder as long as requests name it again and
+    /// again. Whether it is to be [let go](Self::let_go) from now on.
+    #[inline]
+    pub(crate) fn name(&mut self, key: usize, hold: impl Fn() -> H) -> bool {
+        let waiting = self.waiting();
+        let last = waiting.first.wrapping_add(waiting.len).wrapping_sub(1);
+        match self.regulars.name(key, last, waiting, &hold) {
+            Named::Known => false,
+            Named::New => true,
+            Named::Alone => {
+                self.hold(hold());
+                false
+            }
+        }
+    }
+
+    /// No request is going to name what has this key: its holder, unless some do still.
+    pub(crate) fn let_go(&mut self, key: usize) -> Option<H> {
+        self.regulars.let_go(key, self.waiting())
+    }
+
+    const fn waiting(&self) -> Window {
+        Window { first: self.first, len: self.len }
+    }
+
     /// Takes back the last requests, which the card did not take.
     pub(crate) fn take_back(&mut self, requests: usize) {
-        for _ in 0..requests.min(self.len()) {
+        let taken = u32::try_from(requests).map_or(self.len, |requests| requests.min(self.len));
+        for _ in 0..taken {
             self.len -= 1;
             let place = self.first.wrapping_add(self.len);
             let entry = self.entry(place);
@@ -85,6 +121,7 @@ impl<H> Ring<H> {
             let more = entry.more as usize;
             self.more.truncate(self.more.len().saturating_sub(more));
         }
+        self.regulars.take_back(self.waiting(), taken);
     }
 
     /// The request at this place is done, and with it all before it: `each` gets what they kept alive, and whether it was
@@ -108,6 +145,7 @@ impl<H> Ring<H> {
                 self.more.drain(..more as usize).for_each(|another| each(another, is_it));
             }
             if is_it {
+                self.regulars.sweep(self.waiting(), |hold| each(hold, false));
                 return Some(posted);
             }
         }
@@ -122,6 +160,7 @@ impl<H> Ring<H> {
             self.len -= 1;
         }
         self.more.clear();
+        self.regulars.clear();
     }
 
     /// The entry for a place, whether it is in use or not.

@@ -1,7 +1,6 @@
 //! A card that fails where a test wants it to, written in C: what a real one does when something is wrong.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 use ferroce_memory::{Allocation, WindowKind};
@@ -10,9 +9,9 @@ use ferroce_system::{
     OpenCardError, Operation, PostWorkError, QueuePair, QueuePairOptions, RegisterError, RegisterOptions,
     SendWork,
 };
-use ferroce_testkit::judge;
+use ferroce_testkit::stub;
 use ferroce_transport::{Access, Attributes, Remote, SendFlags, State, Status, WorkKind};
-use ferroce_wire::{Rkey, Service};
+use ferroce_wire::{PathMtu, Rkey, Service};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::child::{is_child, run_on};
@@ -33,31 +32,11 @@ macro_rules! over_faults {
 
 /// The library with the card, compiled once; or nothing where C cannot be.
 fn card() -> Option<&'static Path> {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
     if is_child() {
         return Some(Path::new(""));
     }
-    if !judge::is_here("cc") || !judge::has_file("/usr/include/infiniband/verbs.h") {
-        return None;
-    }
-    Some(LIBRARY.get_or_init(compiled))
-}
-
-fn compiled() -> PathBuf {
-    // Another process may compile it, too, or have it loaded: it takes the place of the one before it at once.
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let (fresh, library) = (folder.join(format!("card-{}.so", std::process::id())), folder.join("card.so"));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/card");
-    let output = Command::new("cc")
-        .args(["-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-O2", "-shared", "-fPIC", "-o"])
-        .arg(&fresh)
-        .arg(source.with_extension("c"))
-        .arg(format!("-Wl,--version-script={}", source.with_extension("map").display()))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    std::fs::rename(fresh, &library).unwrap();
-    library
+    LIBRARY.get_or_init(|| stub::card(Path::new(env!("CARGO_TARGET_TMPDIR")))).as_deref()
 }
 
 fn opened(library: Library) -> Context {
@@ -256,13 +235,25 @@ over_faults! {
         let timed = CompletionQueueOptions::new(4).timestamps();
         let error = context.completion_queue_with(&timed).unwrap_err();
         assert!(matches!(error, MakeError::Refused(call) if call.code == libc::EOPNOTSUPP), "{error}");
-        assert!(context.query().is_ok());
+        let attributes = context.query().unwrap();
+        assert_eq!((attributes.moderation, attributes.core_clock_khz, context.tells_times()), (None, 0, false));
+        let moderated = context.completion_queue(4).unwrap().moderate(2, 1);
+        assert_eq!(moderated.unwrap_err().code, libc::EOPNOTSUPP);
+        assert_eq!(context.clock().unwrap_err().code, libc::EOPNOTSUPP);
     }
 
     fn a_short_table_is_not_read_beyond_its_end(library: Library) with [TABLE = "16"] {
         let context = opened(library);
         assert!(context.port(1).unwrap().active && context.query().is_ok());
         assert!(context.completion_queue_with(&CompletionQueueOptions::new(4).timestamps()).is_err());
+    }
+
+    fn a_longer_table_of_a_newer_library_is_used_as_far_as_it_is_known(library: Library) with [NEWER = "1"] {
+        let context = opened(library);
+        // The short answer of an old library has no MTU.
+        assert_eq!(context.port(1).unwrap().active_mtu, Some(PathMtu::B1024));
+        assert!(context.query().is_ok());
+        ready(&context);
     }
 
     fn a_driver_without_a_function_says_so(library: Library) with [NO_OPS = "1"] {

@@ -99,6 +99,50 @@ over_dropin! {
         drop((ann, bob, small));
     }
 
+    fn events_wait_for_as_many_completions_as_was_said(library: Library) {
+        let bench = Bench::new(library);
+        assert_eq!(bench.context.query().unwrap().moderation, Some((u16::MAX, u16::MAX)));
+        let channel = bench.context.completion_channel().unwrap();
+        let queue = bench.context.completion_queue_with(&CompletionQueueOptions::new(64).channel(&channel)).unwrap();
+        let [ann, bob] = bench.pair(&QueuePairOptions { receive_cq: &queue, ..bench.options(Service::Rc) });
+        bob.post_receive(&[ReceiveWork { id: 1, pieces: &[] }; 3]).unwrap();
+        queue.moderate(3, u16::MAX).unwrap();
+        let error = queue.moderate(u16::MAX, 1).unwrap_err();
+        assert_eq!(error.call, "ibv_modify_cq", "more than it holds");
+        queue.arm(false).unwrap();
+        let plain = SendWork::new(9, Operation::Send, Bytes::Inline(&[]));
+        for _ in 0..3 {
+            ann.post_send(&[plain]).unwrap();
+        }
+        assert!(is_readable(&channel, Duration::from_secs(60)));
+        assert_eq!(channel.poll().unwrap(), Some(queue.clone()));
+        // One is enough again.
+        queue.moderate(0, 0).unwrap();
+        bob.post_receive(&[ReceiveWork { id: 1, pieces: &[] }]).unwrap();
+        for _ in 0..3 {
+            well(next(&queue));
+        }
+        queue.arm(false).unwrap();
+        ann.post_send(&[plain]).unwrap();
+        assert!(is_readable(&channel, Duration::from_secs(60)));
+    }
+
+    fn work_ends_at_a_time_of_a_clock_that_can_be_read(library: Library) {
+        let bench = Bench::new(library);
+        assert!(bench.context.tells_times());
+        let timed = bench.context.completion_queue_with(&CompletionQueueOptions::new(64).timestamps()).unwrap();
+        let [ann, bob] = bench.pair(&QueuePairOptions { send_cq: &timed, ..bench.options(Service::Rc) });
+        let mut before = bench.context.clock().unwrap();
+        for id in 0..3 {
+            bob.post_receive(&[ReceiveWork { id, pieces: &[] }]).unwrap();
+            ann.post_send(&[SendWork::new(id, Operation::Send, Bytes::Inline(&[]))]).unwrap();
+            let done = well(next(&timed));
+            let after = bench.context.clock().unwrap();
+            assert!(done.ticks.is_some_and(|ticks| before <= ticks && ticks <= after), "{done:?}");
+            before = after;
+        }
+    }
+
     fn a_completion_queue_can_grow(library: Library) {
         let bench = Bench::new(library);
         let queue = bench.context.completion_queue(4).unwrap();

@@ -4,6 +4,8 @@
 //! `--before` it compares two commits: then this very program is built against the other commit. By itself (and as a test)
 //! this program runs a few rounds of every case, and looks that the work was done.
 
+mod card;
+
 use std::error::Error;
 
 use ferroce_verbs::{
@@ -43,6 +45,38 @@ const CASES: &[Case] = &[
         run: send,
     },
     Case { name: "verbs-poll", shows: "verbs: a poll of an empty queue, no wire", each: POLLS, run: poll },
+    Case { name: "card-write", shows: "card: a WRITE of 8 B, posted and polled", each: 1, run: card::write },
+    Case {
+        name: "card-inline",
+        shows: "card: an inline WRITE of 8 B, posted and polled",
+        each: 1,
+        run: card::write_inline,
+    },
+    Case {
+        name: "card-write-list",
+        shows: "card: a WRITE of 8 B in a batch of 16",
+        each: LIST,
+        run: card::write_list,
+    },
+    Case { name: "card-poll", shows: "card: a poll of an empty queue", each: POLLS, run: card::poll },
+    Case {
+        name: "card-c-write",
+        shows: "card, by a C program: a WRITE of 8 B, posted and polled",
+        each: 1,
+        run: card::c_write,
+    },
+    Case {
+        name: "card-c-list",
+        shows: "card, by a C program: a WRITE of 8 B in a list of 16",
+        each: LIST,
+        run: card::c_write_list,
+    },
+    Case {
+        name: "card-c-poll",
+        shows: "card, by a C program: a poll of an empty queue",
+        each: POLLS,
+        run: card::c_poll,
+    },
 ];
 
 /// WRITEs of a list, the last of which gives a completion.
@@ -75,11 +109,17 @@ fn main() -> Outcome<()> {
         }
         return Ok(());
     }
+    // They are about the card, which a C compiler makes.
+    let of_card = |name: &str| name.starts_with("card-");
     if let Some(name) = after("--case") {
+        if of_card(name) {
+            card::prepare()?;
+        }
         let case = CASES.iter().find(|case| case.name == name);
         let case = case.ok_or_else(|| format!("no case is called {name:?}; --cases lists them"))?;
         return (case.run)(after("--rounds").ok_or("--case needs --rounds with a number")?.parse()?);
     }
+    card::prepare()?;
     CASES.iter().try_for_each(|case| (case.run)(10).map_err(|error| format!("{}: {error}", case.name).into()))
 }
 

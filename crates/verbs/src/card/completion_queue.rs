@@ -6,10 +6,11 @@ use std::task::Waker;
 use std::time::Duration;
 
 use ferroce_device::{Notify, Spin, now, until};
-use ferroce_system::{CompletionChannel, CompletionQueueOptions};
-use ferroce_transport::{Completion, Time};
+use ferroce_system::{CardCompletion, CompletionChannel, CompletionQueueOptions};
+use ferroce_transport::{Completion, Time, TimeSource};
 
 use super::{OpenCard, lock};
+use crate::capability::Capability;
 use crate::error::CreateError;
 
 /// A completion queue of a card.
@@ -18,6 +19,8 @@ pub(crate) struct CardQueue {
     pub(crate) card: Arc<OpenCard>,
     /// It reports to a channel of the program.
     has_channel: bool,
+    /// It tells when work ended.
+    is_timed: bool,
     /// Called when something completes.
     wakers: Mutex<Vec<Waker>>,
     /// It does not answer any more: completions were lost.
@@ -28,22 +31,33 @@ pub(crate) struct CardQueue {
 /// How long a thread looks before it sleeps, if that has been of use of late.
 const SPIN: Duration = Duration::from_micros(50);
 
+/// Completions with times that are taken off at once.
+const TIMED: usize = 16;
+
 impl CardQueue {
     pub(crate) fn new(
         card: &Arc<OpenCard>,
         capacity: u32,
         channel: Option<&CompletionChannel>,
+        is_timed: bool,
     ) -> Result<Arc<Self>, CreateError> {
         let own = match channel {
             Some(channel) => channel.clone(),
             None => card.lookout.channel(&card.system)?,
         };
-        let options = CompletionQueueOptions::new(capacity).channel(&own);
+        let mut options = CompletionQueueOptions::new(capacity).channel(&own);
+        if is_timed {
+            if card.clock.is_none() {
+                return Err(CreateError::Unsupported(Capability::Timestamps.into()));
+            }
+            options = options.timestamps();
+        }
         let queue = card.system.completion_queue_with(&options)?;
         let made = Arc::new(Self {
             queue,
             card: Arc::clone(card),
             has_channel: channel.is_some(),
+            is_timed,
             wakers: Mutex::default(),
             broken: AtomicBool::new(false),
             spin: Spin::new(),
@@ -73,10 +87,38 @@ impl CardQueue {
     /// Takes completions off, oldest first; how many. Nothing comes from a queue that is broken.
     #[inline]
     pub(crate) fn poll(&self, into: &mut [Completion]) -> usize {
+        if self.is_timed {
+            return self.poll_timed(into);
+        }
         match self.queue.poll(into) {
             Ok(taken) => taken,
             Err(error) => self.fail(error.is_fork()),
         }
+    }
+
+    /// The same, with the times at which work ended.
+    fn poll_timed(&self, into: &mut [Completion]) -> usize {
+        let mut done = 0;
+        for room in into.chunks_mut(TIMED) {
+            let mut told = [CardCompletion::EMPTY; TIMED];
+            let taken = match self.queue.poll(&mut told[..room.len()]) {
+                Ok(taken) => taken,
+                Err(error) => self.fail(error.is_fork()),
+            };
+            let turner =
+                (taken > 0).then(|| self.card.clock.as_ref()?.turner(|| self.card.system.clock())).flatten();
+            for (to, from) in room.iter_mut().zip(&told[..taken]) {
+                *to = Completion::from(*from);
+                if let (Some(turner), Some(ticks)) = (&turner, from.ticks) {
+                    (to.time, to.time_source) = (turner.time_of(ticks), TimeSource::Card);
+                }
+            }
+            done += taken;
+            if taken < room.len() {
+                break;
+            }
+        }
+        done
     }
 
     #[cold]
@@ -96,6 +138,26 @@ impl CardQueue {
                 true
             }
         }
+    }
+
+    /// Has events wait for several completions, if the card can.
+    pub(crate) fn moderate(&self, count: u32, period: Duration) -> Result<(), CreateError> {
+        let Some((most, longest)) = self.card.attributes().moderation else {
+            return Err(CreateError::Unsupported(Capability::Moderation.into()));
+        };
+        let within = |what, given: u128, most: u64| {
+            let given = u64::try_from(given).unwrap_or(u64::MAX);
+            if given <= most {
+                Ok(given)
+            } else {
+                Err(CreateError::OutOfBounds { what, given, least: 0, most })
+            }
+        };
+        let held = u64::from(self.queue.capacity()).min(most.into());
+        let count = within("completions before an event", count.into(), held)?;
+        let micros = within("microseconds before an event", period.as_micros(), longest.into())?;
+        let small = |number: u64| u16::try_from(number).unwrap_or(u16::MAX);
+        Ok(self.queue.moderate(small(count), small(micros))?)
     }
 
     pub(crate) fn arm(&self, notify: Notify) {

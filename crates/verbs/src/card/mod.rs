@@ -1,13 +1,16 @@
 //! Cards: what the objects of verbs are on a device of the machine's own library.
 
+mod clock;
 mod completion_queue;
 pub(crate) mod connector;
 pub(crate) mod convert;
 pub(crate) mod event;
 mod groups;
+pub(crate) mod kept;
 mod lookout;
 pub(crate) mod post;
 mod queue_pair;
+pub(crate) mod registrations;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -28,14 +31,19 @@ pub(crate) use queue_pair::{CardQueuePair, CardSharedQueue, Parts};
 
 use crate::capability::Capability;
 use crate::error::{CreateError, OpenError};
+use clock::CardClock;
 use connector::Connector;
 use groups::Groups;
 use lookout::Lookout;
+use registrations::Watch;
 
 /// An open card.
 pub(crate) struct OpenCard {
     pub(crate) system: ferroce_system::Context,
     attributes: CardAttributes,
+    /// None if it does not tell when work ended.
+    pub(crate) clock: Option<CardClock>,
+    pub(crate) registrations: Watch,
     domains: AtomicU32,
     queues: Mutex<HashMap<u32, Weak<CardQueue>>>,
     pub(crate) connector: Connector,
@@ -68,9 +76,13 @@ impl OpenCard {
             return Err(OpenError::NotEthernet { name });
         }
         let lookout = Lookout::default();
+        let clock = CardClock::new(attributes.core_clock_khz, attributes.timestamp_mask)
+            .filter(|_| system.tells_times() && system.clock().is_ok());
         let made = Arc::new(Self {
             system,
             attributes,
+            clock,
+            registrations: Watch::default(),
             domains: AtomicU32::new(0),
             queues: Mutex::default(),
             connector: Connector::default(),
@@ -105,6 +117,8 @@ impl OpenCard {
             Capability::PhysicalWindows => self.system.library().chooses_addresses(),
             Capability::Connections => self.system.library().load_connections().is_ok(),
             Capability::Windows => self.attributes.max_memory_windows > 0,
+            Capability::Timestamps => self.clock.is_some(),
+            Capability::Moderation => self.attributes.moderation.is_some(),
             Capability::AtomicWrites => self.attributes.atomic_writes,
             Capability::RateLimits | Capability::Rebinding | Capability::HopLimits => {
                 self.system.library().is_ours()

@@ -1,25 +1,36 @@
 //! Posting to a card: from work as a program described it to that of the card's library.
 
-use ferroce_system::{Piece, PostWorkError, PostWorkListError, ReceiveWork};
-use ferroce_transport::{PostError as Refusal, SendOp};
+use ferroce_system::{Binding, Piece, PostWorkError, PostWorkListError, ReceiveWork};
+use ferroce_transport::{Load, PostError as Refusal, SendOp};
 
 use super::{CardQueuePair, CardSharedQueue};
 use crate::error::{BatchError, PostError, PostTarget};
 use crate::work::Work;
 
-/// Posts one request.
-#[cold]
+/// Posts one request. It is the short way of cards, and out of that of the soft device.
+#[inline(never)]
 pub(crate) fn send(qp: &CardQueuePair, work: &Work<'_>) -> Result<(), PostError> {
-    let by = work.target();
     if let Some(binding) = work.binding_at_once() {
-        let posted = qp.qp.bind_window(work.name(), &binding, work.flags());
-        return posted.map(|_| ()).map_err(|error| refusal(error, by, sends(qp), || explained(qp, work)));
+        return bind_at_once(qp, work, &binding);
     }
-    check(qp, work)?;
     work.with_card_pieces(|pieces| {
-        let posted = qp.qp.post_send(&[work.to_card(pieces)?]);
-        posted.map_err(|refused| refusal(refused.error, by, sends(qp), || explained(qp, work)))
+        let card = work.card_work(pieces, |op, load| check(qp, work, op, load))?;
+        match qp.qp.post_send(std::slice::from_ref(&card)) {
+            Ok(()) => Ok(()),
+            Err(refused) => Err(refused_send(qp, work, refused.error)),
+        }
     })
+}
+
+#[cold]
+fn bind_at_once(qp: &CardQueuePair, work: &Work<'_>, binding: &Binding<'_>) -> Result<(), PostError> {
+    let posted = qp.qp.bind_window(work.name(), binding, work.flags());
+    posted.map(|_| ()).map_err(|error| refused_send(qp, work, error))
+}
+
+#[cold]
+fn refused_send(qp: &CardQueuePair, work: &Work<'_>, error: PostWorkError) -> PostError {
+    refusal(error, work.target(), sends(qp), || explained(qp, work))
 }
 
 /// Posts several in their order, with few calls.
@@ -49,34 +60,38 @@ pub(crate) fn send_all(
 
 /// Posts a list without bindings of type 1; how many were taken, and why the next was not.
 fn send_list<'a>(qp: &CardQueuePair, list: &[Work<'a>]) -> Result<(), (usize, PostError)> {
-    let mut pieces: Vec<Piece<'a>> = Vec::with_capacity(list.len());
-    let mut ends = Vec::with_capacity(list.len());
     let mut wrong = None;
-    for (taken, work) in list.iter().enumerate() {
-        if let Err(error) = check(qp, work) {
-            wrong = Some((taken, error));
-            break;
-        }
+    let mut pieces: Vec<Piece<'a>> = Vec::with_capacity(list.len());
+    let mut good = list;
+    for (at, work) in list.iter().enumerate() {
         let added = work.with_card_pieces(|some| {
             pieces.extend_from_slice(some);
             Ok(())
         });
-        added.map_err(|error| (taken, error))?;
-        ends.push(pieces.len());
+        if let Err(error) = added {
+            (good, wrong) = (&list[..at], Some(error));
+            break;
+        }
     }
-    let mut card = Vec::with_capacity(list.len());
-    let mut start = 0;
-    for (work, end) in list.iter().zip(ends) {
-        // It was asked for when the work was added, too.
-        card.push(work.to_card(&pieces[start..end]).map_err(|error| (card.len(), error))?);
-        start = end;
+    let mut card = Vec::with_capacity(good.len());
+    let mut left = pieces.as_slice();
+    for work in good {
+        let (own, others) = left.split_at(work.piece_count());
+        left = others;
+        match work.card_work(own, |op, load| check(qp, work, op, load)) {
+            Ok(made) => card.push(made),
+            Err(error) => {
+                wrong = Some(error);
+                break;
+            }
+        }
     }
     let posted = qp.qp.post_send(&card);
     posted.map_err(|PostWorkListError { taken, error, .. }| {
         let by = PostTarget::QueuePair(qp.qp.qpn());
         (taken, refusal(error, by, sends(qp), || list.get(taken).and_then(|work| explained(qp, work))))
     })?;
-    wrong.map_or(Ok(()), Err)
+    wrong.map_or(Ok(()), |error| Err((card.len(), error)))
 }
 
 /// A queue of a card that takes receives.
@@ -116,8 +131,13 @@ impl Receiver<'_> {
 }
 
 /// What the rules of the IBA say of a request: some cards take what they cannot do, and say so much later, if they do.
-fn check(qp: &CardQueuePair, work: &Work<'_>) -> Result<(), PostError> {
-    let judged = work.with_request(|request| Ok(qp.fixed_rules().check_send(request)))?;
+#[inline]
+fn check(qp: &CardQueuePair, work: &Work<'_>, op: &SendOp, load: Load) -> Result<(), PostError> {
+    let judged = if op.is_read_or_atomic() {
+        qp.fixed_rules().check_described(op, work.has_dest(), load)
+    } else {
+        qp.fixed.check_described(op, work.has_dest(), load)
+    };
     judged.map(|_| ()).map_err(|error| PostError::Refused { by: work.target(), error })
 }
 

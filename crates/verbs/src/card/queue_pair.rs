@@ -24,7 +24,7 @@ pub(crate) struct CardQueuePair {
     pub(crate) receive_cq: Arc<CardQueue>,
     pub(crate) shared_queue: Option<Arc<CardSharedQueue>>,
     /// What can be told of a request whatever state it is in.
-    fixed: PostRules,
+    pub(crate) fixed: PostRules,
     /// READs and atomics that may be under way, as far as the program has said so itself.
     reads: AtomicU8,
     /// What the program gave: a card does not tell all of it.
@@ -252,7 +252,7 @@ impl CardQueuePair {
         if group.is_multicast() { Ok(()) } else { Err(RouteError::NotAGroup(group).into()) }
     }
 
-    /// By what work is judged before it is posted, whatever state the queue pair is in.
+    /// By what READs and atomics are judged before they are posted, whatever state the queue pair is in; other work by `fixed`.
     #[inline]
     pub(crate) fn fixed_rules(&self) -> PostRules {
         PostRules { max_rd_atomic: self.reads.load(Ordering::Relaxed), ..self.fixed }
