@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// Only show how the kernel's device stops sending when its network card lets go of packets late
     #[arg(long, conflicts_with_all = ["short", "long", "only", "mtu", "pcap", "json", "speed", "write_docs"])]
     stall: bool,
-    /// Only run the conformance suite of verbs in the guest, over the kernel's device as a card
+    /// Only run all of `ferroce selftest` in the guest, over the kernel's device as a card
     #[arg(long, conflicts_with_all = ["short", "long", "mtu", "pcap", "json", "speed", "stall", "write_docs"])]
     card: bool,
     /// Only run programs of ours over the kernel's device as a card, and between it and ours
@@ -93,13 +93,7 @@ fn run_built(args: &Args, program: &str, build: Build) -> Result<()> {
     };
     let mut guest = Guest::boot(&image, &shape, &world)?;
     say!("interop: Linux {} is up with {} after {}", guest.kernel, guest.accelerator, watch.read());
-    let more = if args.card {
-        vec!["--card".into(), build_test("ferroce-conformance", SUITE)?.into()]
-    } else if args.programs {
-        programs(args.long)?
-    } else {
-        Vec::new()
-    };
+    let more = if args.programs { programs(args.long)? } else { Vec::new() };
     let result = Cmd::new("ip")
         .args(["netns", "exec", world.namespace(), program, "--guest", world::GUEST])
         .arg("--versions")
@@ -178,7 +172,7 @@ fn build_speed() -> Result<PathBuf> {
     Ok(dir.join(target).join("release/ferroce-speed"))
 }
 
-/// What runs over the kernel's device beside the conformance suite, as options.
+/// What runs over the kernel's device beside the selftest, as options.
 fn programs(long: bool) -> Result<Vec<OsString>> {
     Cmd::cargo("build --quiet -p ferroce-interop -p ferroce-kv --bin ferroce-meets --bin ferroce-kv")
         .run()?;
@@ -209,9 +203,6 @@ fn build_test(package: &str, test: &str) -> Result<PathBuf> {
     program.context("cargo built no test of this name")
 }
 
-/// The test that runs the conformance suite over cards.
-const SUITE: &str = "conformance_system";
-
 fn pass_on(args: &Args) -> Vec<String> {
     let mut words = Vec::new();
     let mut add = |name: &str, value: &str| words.extend([name.to_owned(), value.to_owned()]);
@@ -236,6 +227,7 @@ fn pass_on(args: &Args) -> Vec<String> {
         (args.long && !args.programs, "--long"),
         (args.json, "--json"),
         (args.stall, "--stall"),
+        (args.card, "--card"),
     ] {
         words.extend(on.then(|| name.to_owned()));
     }

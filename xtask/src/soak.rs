@@ -19,6 +19,9 @@ const PROPERTY_CASES_PER_MINUTE: u64 = 10_000;
 /// Seeds of the simulator for each minute that is asked for.
 const SEEDS_PER_MINUTE: u64 = 10_000;
 
+/// Rounds in one minute, roughly, of what is hard on the memory of a card.
+const CARD_ROUNDS_PER_MINUTE: u64 = 100;
+
 /// The test that runs every program of a table, which has an entry of its own.
 const EVERY_PROGRAM: &str = "every_program_many_times";
 
@@ -132,7 +135,7 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
     });
     entries.push(Entry {
         name: "card".into(),
-        shows: "the conformance suite, endpoints, brokers and the store over the kernel's soft-RoCE as a card; 1,000 times what leaks",
+        shows: "`ferroce selftest`, endpoints, brokers and the store over the kernel's soft-RoCE as a card; 1,000 times what leaks",
         minutes: 45,
         run: Box::new(|| match crate::interop::missing() {
             Some(missing) => Ok(Ran::Not { missing }),
@@ -156,6 +159,19 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         shows: "AddressSanitizer finds nothing in the tests of the device, of lanes and of the verbs",
         minutes: 6,
         run: whole(address_sanitizer),
+    });
+    entries.push(Entry {
+        name: "wear".into(),
+        shows: "AddressSanitizer finds nothing where regions of a card are dropped under work, its queues go with events and its peers are killed, 1,000 times each (at 10 minutes), over the drop-in library",
+        minutes,
+        run: whole(move || {
+            let abi = link_abi::link(Build::Alone { release: false })?;
+            let rounds = CARD_ROUNDS_PER_MINUTE * minutes;
+            // One after the other: each has a limit of its own.
+            let cmd = sanitized("-p ferroce-verbs --test wear --test kept_regions --test on_a_card");
+            let cmd = cmd.env("FERROCE_ROUNDS", rounds.to_string()).env(link_abi::FOLDER, abi.display().to_string());
+            cmd.env("FERROCE_PATIENCE", (minutes * 60).to_string()).env(setup::REQUIRE_ALL, "1").run()
+        }),
     });
     entries.push(Entry {
         name: "processes".into(),
@@ -290,12 +306,14 @@ fn address_sanitizer() -> Result<()> {
         format!("-p ferroce-verbs {verbs}"),
         format!("-p ferroce-conformance {cases}"),
     ];
-    for tests in all {
-        let line = format!("test {tests} --target x86_64-unknown-linux-gnu --target-dir");
-        let cmd = Cmd::cargo(&line).arg(target_dir().join("sanitizer"));
-        cmd.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address").run()?;
-    }
-    Ok(())
+    all.into_iter().try_for_each(|tests| sanitized(&tests).run())
+}
+
+/// Tests under AddressSanitizer.
+fn sanitized(tests: &str) -> Cmd {
+    let line = format!("test {tests} --target x86_64-unknown-linux-gnu --target-dir");
+    let cmd = Cmd::cargo(&line).arg(target_dir().join("sanitizer"));
+    cmd.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address")
 }
 
 /// The parts of the device that Miri can run. It comes with nightly toolchains only: where it is not

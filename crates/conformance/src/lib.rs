@@ -8,6 +8,7 @@
 
 mod cases;
 pub mod child;
+pub mod known;
 mod outcome;
 mod rig;
 mod runner;

@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -80,6 +82,8 @@ pub struct Host {
     pub address: IpAddr,
     /// The engine of its ends, where it matters.
     engine: Option<usize>,
+    /// Completions of its ends tell when work ended, which on cards is to be asked for.
+    timed: AtomicBool,
 }
 
 impl Rig {
@@ -154,7 +158,7 @@ impl Rig {
     fn made(a: (Context, IpAddr), b: (Context, IpAddr), setup: Setup, way: Path, apart: bool) -> Self {
         let host = |(context, address): (Context, IpAddr), engine| {
             let pd = context.protection_domain().unwrap();
-            Host { context, pd, address, engine: apart.then_some(engine) }
+            Host { context, pd, address, engine: apart.then_some(engine), timed: AtomicBool::new(false) }
         };
         Self {
             a: host(a, 0),
@@ -197,11 +201,35 @@ impl Rig {
         if !self.a.context.can(capability) {
             Missing::Capability(capability).raise();
         }
+        if capability == Capability::Timestamps {
+            [&self.a, &self.b].iter().for_each(|host| host.timed.store(true, Relaxed));
+        }
     }
 
     /// Whether packets get lost here.
     pub(crate) fn is_lossy(&self) -> bool {
         self.setup == Setup::WireFaults
+    }
+
+    /// Does something that ends a receive of the other end, until it has: over a good wire that is the first time.
+    #[track_caller]
+    pub(crate) fn deliver(&self, from: &End, to: &End, mut send: impl FnMut()) -> Completion {
+        if !self.is_lossy() {
+            send();
+            from.sent();
+            return to.received();
+        }
+        let mut got = None;
+        until(|| {
+            send();
+            from.sent();
+            got = (0..1000).find_map(|_| {
+                std::thread::yield_now();
+                to.receives.poll_one()
+            });
+            got.is_some()
+        });
+        to.expect(&got.unwrap_or(Completion::EMPTY))
     }
 
     /// Says that a case sends no packets.
@@ -339,8 +367,11 @@ impl Host {
     }
 
     pub(crate) fn end_in(&self, pd: &ProtectionDomain, service: Service, shape: &Shape) -> End {
-        let sends = self.context.completion_queue(shape.completions).unwrap();
-        let receives = self.context.completion_queue(shape.completions).unwrap();
+        let queue = || match self.timed.load(Relaxed) {
+            true => self.context.timed_completion_queue(shape.completions),
+            false => self.context.completion_queue(shape.completions),
+        };
+        let (sends, receives) = (queue().unwrap(), queue().unwrap());
         let builder = pd
             .queue_pair(service)
             .send_queue(&sends, shape.depth)

@@ -34,9 +34,6 @@ const MISSING: &[(&str, &str)] = &[
     ("binding_a_window_that_is_none", "RawRequests"),
     ("uc_failed_send_stops_sending", "RawRequests"),
     ("limits_are_named", "RawRequests"),
-    ("the_rate_limit_is_kept", "Timestamps"),
-    ("datagrams_keep_the_rate_limit", "Timestamps"),
-    ("completions_are_timed", "Timestamps"),
     ("type_1_window_belongs_to_its_domain", "BindingAtOnce"),
     ("type_1_window_is_not_closed_by_a_peer", "BindingAtOnce"),
     ("windows_are_no_wider_than_they_say", "BindingAtOnce"),
@@ -44,7 +41,6 @@ const MISSING: &[(&str, &str)] = &[
     ("a_window_of_type_1_bound_again_cannot_be_opened_by_guessing_from_its_old_key", "BindingAtOnce"),
     ("a_refused_change_changes_nothing", "BindingAtOnce"),
     ("bindings_of_type_1_follow_each_other", "KeysAhead"),
-    ("events_wait_for_several_completions", "Moderation"),
 ];
 
 /// What a case says when it misses something.

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ferroce_conformance::known::DRIVERS;
 use ferroce_conformance::{CASES, Case, GROUPS, Missing, Outcome, Runner};
 use ferroce_verbs::Capability;
 use serde_json::json;
@@ -133,4 +134,24 @@ fn each_case_has_a_name_of_its_own_and_a_group_that_is_explained() {
     groups.dedup();
     assert_eq!(groups, GROUPS.iter().map(|(name, _)| *name).collect::<Vec<_>>());
     assert!(Case::find("sixteen_mebibytes").is_none() && Case::find("").is_none());
+}
+
+#[test]
+fn what_is_known_of_drivers_is_of_cases_that_there_are_and_each_has_one_reason() {
+    for driver in DRIVERS {
+        let lacking = driver.lacks.iter().flat_map(|lack| lack.cases.iter().copied());
+        let all: Vec<&str> = driver.differs.iter().map(|(name, _)| *name).chain(lacking).collect();
+        for name in &all {
+            assert!(Case::find(name).is_some() && driver.spoils(name), "{}: {name}", driver.name);
+        }
+        assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len(), "{}", driver.name);
+        for lack in driver.lacks {
+            let missing = Outcome::Missing(lack.what);
+            assert!(lack.cases.iter().all(|name| driver.explains(name, &missing) == Some(lack.why)));
+            assert_eq!(driver.explains("read_brings", &missing), None);
+        }
+    }
+    let rxe = ferroce_conformance::known::Driver::named("rxe").unwrap();
+    let missing: usize = rxe.lacks.iter().map(|lack| lack.cases.len()).sum();
+    assert_eq!((rxe.differs.len(), missing), (8, 24));
 }

@@ -35,8 +35,18 @@ enum Does {
     Stock(Tool),
     /// Such a program that connects by `rdma_cm`.
     Meets(Meeting),
+    /// `ferroce selftest` in the guest, after those before.
+    Tests,
     /// `ferroce doctor` in the guest, after all others.
     Diagnoses(Fault),
+}
+
+/// What `ferroce` does in the guest.
+pub(crate) enum There<'c> {
+    /// It tries the kernel's device.
+    Tests,
+    /// It names what is broken.
+    Diagnoses(&'c Fault),
 }
 
 impl Case {
@@ -46,14 +56,15 @@ impl Case {
             Does::OneWay(only, _) => *only == asks,
             Does::Meets(meeting) => family == Family::V4 || meeting.over == Over::Both,
             Does::Ours(_) | Does::Stock(_) => true,
-            Does::Diagnoses(_) => false,
+            Does::Tests | Does::Diagnoses(_) => false,
         }
     }
 
-    /// What it breaks in the guest, if that is what it does.
-    pub(crate) const fn fault(&self) -> Option<&Fault> {
+    /// What `ferroce` does in the guest, if that is what it is about.
+    pub(crate) const fn there(&self) -> Option<There<'_>> {
         match &self.does {
-            Does::Diagnoses(fault) => Some(fault),
+            Does::Tests => Some(There::Tests),
+            Does::Diagnoses(fault) => Some(There::Diagnoses(fault)),
             _ => None,
         }
     }
@@ -64,7 +75,7 @@ impl Case {
             Does::OneWay(_, run) => run(lab),
             Does::Stock(tool) => tool.run(lab, asks),
             Does::Meets(meeting) => meeting.run(lab, asks),
-            Does::Diagnoses(_) => Err("it runs by itself, after all others".into()),
+            Does::Tests | Does::Diagnoses(_) => Err("it runs by itself, after all others".into()),
         }
     }
 
@@ -79,7 +90,7 @@ impl Case {
             Does::Stock(tool) => in_short(tool.in_short),
             Does::Meets(meeting) => in_short(meeting.in_short),
             Does::Ours(_) | Does::OneWay(..) => lab.is_diagonal() || !self.is_slow(),
-            Does::Diagnoses(_) => false,
+            Does::Tests | Does::Diagnoses(_) => false,
         }
     }
 
@@ -382,6 +393,12 @@ pub(crate) const CASES: &[Case] = &[
         shows: "probes of `ferroce ping` and of a prober in C, answered by the other side",
         weather: Weather::LeftToOthers,
         does: Does::Ours(probes::probes),
+    },
+    Case {
+        name: "selftest",
+        shows: "`ferroce selftest` in the guest: some cases over the kernel's device, and nothing that is not known of it",
+        weather: Weather::Fair,
+        does: Does::Tests,
     },
     ill("doctor_well", "`ferroce doctor` in the guest has no complaint, and loads no module", faults::WELL),
     ill("doctor_no_module", "it names: soft-RoCE is not loaded", faults::NO_MODULE),

@@ -10,11 +10,12 @@ pub(crate) mod faults;
 use serde_json::Value;
 
 use self::faults::{Fault, Then};
-use crate::cases::CASES;
+use crate::cases::{CASES, There};
 use crate::far::Far;
 use crate::lab::{Family, Link};
 use crate::pair::{Asks, check};
 use crate::run::{is_wanted, progress, set_mtu};
+use crate::selftest;
 use crate::table::{Cell, Column, Table};
 use crate::{Args, Result};
 
@@ -47,21 +48,25 @@ ip -6 addr replace fd77::2/64 dev eth0 nodad; modprobe rdma_rxe; \
 [ -e $port ] || rdma link add rxe0 type rxe netdev eth0; echo 0 >$port/hw_counters/lifespan; \
 for_sure 'grep -q ffff: $port/gids/1'; }";
 
-/// Runs the cases that are wanted.
+/// Runs the cases of `ferroce` in the guest that are wanted: the selftest, and then what is broken.
 pub(crate) fn run(args: &Args, table: &mut Table) -> Result<()> {
     if args.mtu.is_some_and(|mtu| mtu != COLUMN.link.mtu()) {
         return Ok(());
     }
     let mut is_there = false;
     for case in CASES.iter().filter(|case| is_wanted(args, case)) {
-        let Some(fault) = case.fault() else { continue };
+        let Some(there) = case.there() else { continue };
         if !is_there {
             set_mtu(args.guest, COLUMN.link)?;
             let program = args.ferroce.as_deref().ok_or("the program `ferroce` was not given")?;
             bring::bring(args.guest, program, "ferroce")?;
             is_there = true;
         }
-        let wrong = visit(args, fault).err().map(|error| error.to_string());
+        let done = match there {
+            There::Tests => selftest::some(args.guest),
+            There::Diagnoses(fault) => visit(args, fault),
+        };
+        let wrong = done.err().map(|error| error.to_string());
         progress(case, COLUMN, wrong.as_deref());
         table.push(Cell { case: case.name, column: COLUMN, wrong });
     }
@@ -190,6 +195,7 @@ mod tests {
 
     use super::faults::{DOWN, WELL};
     use super::*;
+    use crate::cases::Case;
 
     fn look(number: u32, findings: &Value, code: u32) -> String {
         format!("{:#}\n#{number} {code}\n", json!({ "summary": {}, "findings": findings }))
@@ -243,9 +249,16 @@ mod tests {
         assert!(error(&WELL, "#never grep -q x y\n").contains("never grep"));
     }
 
+    fn faults(case: &'static Case) -> Option<&'static Fault> {
+        match case.there()? {
+            There::Diagnoses(fault) => Some(fault),
+            There::Tests => None,
+        }
+    }
+
     #[test]
     fn a_script_is_one_line_that_fits() {
-        for fault in CASES.iter().filter_map(|case| case.fault()) {
+        for fault in CASES.iter().filter_map(faults) {
             let script = script(fault);
             assert!(!script.contains('\n') && script.len() < 4000, "{script}");
             assert!(![fault.restores, fault.broken, fault.mended].concat().contains('\''), "{script}");

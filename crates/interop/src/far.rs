@@ -1,7 +1,7 @@
 //! The far side: the program `interop/peer.c` in the guest, told by lines of text what to do.
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{IpAddr, TcpStream};
 use std::time::Duration;
 
@@ -95,12 +95,18 @@ impl Far {
     /// Waits for the command that was begun: its status, and what it printed.
     pub(crate) fn finish(&mut self) -> Result<(i32, String)> {
         let mut output = String::new();
+        let status = self.follow(|line| output.extend([line, "\n"]))?;
+        Ok((status, output))
+    }
+
+    /// The same, with each line when it comes.
+    pub(crate) fn follow(&mut self, mut said: impl FnMut(&str)) -> Result<i32> {
         loop {
             let line = self.hear()?;
             if let Some(text) = line.strip_prefix('|') {
-                writeln!(output, "{}", text.strip_prefix(' ').unwrap_or(text))?;
+                said(text.strip_prefix(' ').unwrap_or(text));
             } else if let Some(status) = line.strip_prefix("exit ") {
-                return Ok((status.parse()?, output));
+                return Ok(status.parse()?);
             } else {
                 return Err(format!("{line:?} from the far side instead of a command's output").into());
             }
@@ -212,10 +218,15 @@ impl Far {
 
     fn hear(&mut self) -> Result<String> {
         let mut line = String::new();
-        if self.stream.read_line(&mut line)? == 0 {
-            return Err("the far side hung up".into());
+        match self.stream.read_line(&mut line) {
+            Ok(0) => Err("the far side hung up".into()),
+            Ok(_) => Ok(line.trim_end().to_owned()),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                let limit = self.stream.get_ref().read_timeout()?.unwrap_or_default();
+                Err(format!("the far side said nothing for {} s", limit.as_secs()).into())
+            }
+            Err(error) => Err(error.into()),
         }
-        Ok(line.trim_end().to_owned())
     }
 }
 

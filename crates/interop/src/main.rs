@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 mod alone;
-mod card;
 mod cases;
 mod connections;
 mod docs;
@@ -19,6 +18,7 @@ mod probes;
 mod programs;
 mod proof;
 mod run;
+mod selftest;
 mod speed;
 mod stock;
 mod stock_cm;
@@ -84,9 +84,9 @@ pub(crate) struct Args {
     /// Only measure, so many times, how fast the kernel's device, we and plain sockets are in the guest
     #[arg(long, value_name = "REPEATS")]
     speed: Option<u32>,
-    /// Only run the conformance suite of verbs, which is this program, in the guest over the kernel's device
-    #[arg(long, value_name = "FILE")]
-    card: Option<PathBuf>,
+    /// Only run all of `ferroce selftest` in the guest, over the kernel's device
+    #[arg(long)]
+    card: bool,
     #[command(flatten)]
     programs: programs::Programs,
     /// Only run a command in the guest
@@ -118,8 +118,8 @@ fn start(args: &Args) -> Result<ExitCode> {
         print!("{output}");
         return Ok(if status == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    if let Some(program) = &args.card {
-        card::run(args, program)?;
+    if args.card {
+        selftest::all(args)?;
         return Ok(ExitCode::SUCCESS);
     }
     if programs::run(args)? {

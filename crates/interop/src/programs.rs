@@ -95,6 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
             Err(error) => {
                 eprintln!("rxe_programs::{name} ... FAILED\n{error}");
                 wrong.push(name.as_str());
+                end_all(args.guest)?;
             }
         }
     }
@@ -105,6 +106,16 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
 /// What the programs are called in the guest.
 const MEETS: &str = "ferroce-meets";
 const KV: &str = "ferroce-kv";
+
+/// Ends what a part has left in the guest when it failed: the next one has the same addresses. What was brought there is started by
+/// its path; the brackets keep this line from finding itself.
+fn end_all(guest: IpAddr) -> Result<()> {
+    let ours = "/opt/ferroc[e]/";
+    let line = format!(
+        "pkill -KILL -f {ours}; for look in $(seq 500); do pgrep -f {ours} >/dev/null || exit 0; usleep 20000; done; exit 1"
+    );
+    Far::connect(guest)?.run(&line).map(drop)
+}
 
 /// The names of the tests of a suite.
 fn tests(suite: &Path) -> Result<Vec<String>> {

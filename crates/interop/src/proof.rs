@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use ferroce_conformance::known::{BOUNDS, Difference, INVALIDATION, OWNER, STATUS};
 use ferroce_verbs::{Service, Status};
 
 use crate::Result;
@@ -10,42 +11,20 @@ use crate::alone::Two;
 use crate::far::FarCompletion;
 use crate::pair::LIMIT;
 
-/// Why a case differs.
-pub(crate) struct Reason {
-    pub(crate) why: &'static str,
-    /// Whether the kernel alone does so. Some things only our own case shows.
-    shown: Option<fn(IpAddr) -> Result<bool>>,
-}
+/// Shows something.
+type Proof = fn(IpAddr) -> Result<bool>;
+
+/// What the kernel alone shows. Some things only our own cases show.
+static PROOFS: &[(&Difference, Proof)] =
+    &[(&STATUS, general_status), (&INVALIDATION, invalidation), (&BOUNDS, bounds), (&OWNER, owner)];
 
 /// The key of datagrams of the C program.
 const QKEY: u64 = 0x1111_1111;
 
-pub(crate) static STATUS: Reason = Reason {
-    why: "work that meets memory it cannot use ends with a general status (local QP operation error), and the peer's is that of an \
-          operation that failed",
-    shown: Some(general_status),
-};
-pub(crate) static INVALIDATION: Reason = Reason {
-    why: "a SEND that invalidates the key of a region is acknowledged before the key is looked at: the sender succeeds, the \
-          receiver fails",
-    shown: Some(invalidation),
-};
-pub(crate) static BOUNDS: Reason = Reason {
-    why: "it does not look at the bounds of a window: peers reach what lies behind it in the region",
-    shown: Some(bounds),
-};
-pub(crate) static OWNER: Reason =
-    Reason { why: "any queue pair closes a window, also one that it does not belong to", shown: Some(owner) };
-pub(crate) static OVERRUN: Reason = Reason {
-    why: "queue pairs go on when their completion queue has run over, and their completions are lost",
-    shown: None,
-};
-
-impl Reason {
-    /// Whether the kernel alone still does so.
-    pub(crate) fn is_shown(&self, guest: IpAddr) -> Result<bool> {
-        self.shown.map_or(Ok(true), |shown| shown(guest))
-    }
+/// Whether the kernel alone still does so.
+pub(crate) fn is_shown(difference: &Difference, guest: IpAddr) -> Result<bool> {
+    let proof = PROOFS.iter().find(|(known, _)| std::ptr::eq(*known, difference));
+    proof.map_or(Ok(true), |(_, shown)| shown(guest))
 }
 
 fn is(completion: FarCompletion, status: Status) -> bool {

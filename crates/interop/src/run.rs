@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<Table> {
         for (number, weather) in Weather::ALL.into_iter().enumerate() {
             let wanted: Vec<&Case> = CASES
                 .iter()
-                .filter(|case| case.weather == weather && case.fault().is_none() && is_wanted(args, case))
+                .filter(|case| case.weather == weather && case.there().is_none() && is_wanted(args, case))
                 .collect();
             if wanted.is_empty() {
                 continue;

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use anyhow::Context as _;
 use ferroce::{Capability, Card, CardInfo, Chain, Context, DeviceAttributes, Gid, PortState, Provider};
 use ferroce_conformance::Under;
+use ferroce_conformance::known::Driver;
 use ferroce_device::discovery;
 use serde_json::{Map, Value, json};
 
@@ -81,6 +82,11 @@ impl Device {
         self.can.contains(&Capability::Paths)
     }
 
+    /// What is known of its driver.
+    pub(super) fn known(&self) -> Option<&'static Driver> {
+        Driver::named(self.driver())
+    }
+
     fn driver(&self) -> &str {
         match &self.card {
             None => "ferroce",
@@ -104,6 +110,7 @@ impl Device {
             "name": names.clean(&self.name),
             "provider": self.provider.name(),
             "driver": names.clean(self.driver()),
+            "known": self.known().map(|driver| driver.tried),
             "firmware": names.clean(&has.firmware),
             "link": self.link(),
             "state": if self.active { "active" } else { "down" },

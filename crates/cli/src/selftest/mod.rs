@@ -1,6 +1,7 @@
 //! `ferroce selftest`: does a device do what RDMA must do?
 
 mod anonymous;
+mod judged;
 mod machine;
 mod report;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
 use ferroce::Path;
 use ferroce::time::now;
+use ferroce_conformance::known::Driver;
 use ferroce_conformance::{CASES, Case, Ended, GROUPS, Runner, Under, child};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -115,7 +117,8 @@ const AFTER_LONG_HELP: &str = "\
 What becomes of a case:
   passed             the device does what it must
   not possible here  the device says that it does not have what the case needs, and the report names it (docs/cards.md)
-  failed             it does something else; the report has what the case saw
+  as known           it does something else, as is known of this driver; the report has the reason, and it is no failure
+  failed             it does something else, or has not what this driver is known to have; the report has what the case saw
   timed out          something never came; the report has what the case waited for, if that is known
   crashed            its process ended without a word, in the card's driver or in ours
 
@@ -136,8 +139,8 @@ Examples:
           One case in a debugger.
 
 Exit codes:
-  0  every case passed, or is not possible here
-  1  cases failed, timed out or crashed; one line on standard error counts them
+  0  every case passed, is not possible here, or went as is known of this driver
+  1  cases failed, timed out or crashed, or Ctrl-C ended it before all were run; one line on standard error counts them
   2  nothing could be run: no such device, it cannot be opened, or the command line is wrong";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -169,7 +172,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     interrupt::listen()?;
     let patience = interrupt::be_patient();
     let began = now();
-    let results = run_cases(args, &under, &cases).unwrap_or_else(|error| cannot_run(&error));
+    let results = run_cases(args, &under, &cases, device.known()).unwrap_or_else(|error| cannot_run(&error));
     let report = Report {
         device,
         under,
@@ -223,8 +226,13 @@ fn list(cases: &[&Case]) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-fn run_cases(args: &Args, under: &Under, cases: &[&Case]) -> anyhow::Result<Vec<Ended<'static>>> {
-    let program = env::current_exe().context("the system does not tell where this program is")?;
+fn run_cases(
+    args: &Args,
+    under: &Under,
+    cases: &[&Case],
+    driver: Option<&'static Driver>,
+) -> anyhow::Result<Vec<Ended<'static>>> {
+    let program = own_program().context("the system does not tell where this program is")?;
     let command = |name: &str| {
         let mut command = Command::new(&program);
         command.args(["selftest", "--case", name, "--device", &under.device]);
@@ -241,7 +249,7 @@ fn run_cases(args: &Args, under: &Under, cases: &[&Case]) -> anyhow::Result<Vec<
     let bar = bar(names.len(), args.verbose);
     let ended = |ended: &Ended<'_>| {
         if args.verbose {
-            let line = report::line(ended);
+            let line = report::line(ended, driver);
             // A bar is not drawn then.
             let _ = if args.json.as_deref().is_some_and(|path| path.as_os_str() == "-") {
                 writeln!(io::stderr(), "{line}")
@@ -260,6 +268,15 @@ fn run_cases(args: &Args, under: &Under, cases: &[&Case]) -> anyhow::Result<Vec<
     let all = runner.run(&names, &|name| bar.set_message(name), &ended);
     bar.finish_and_clear();
     all.context("the process of a case cannot be started")
+}
+
+/// What starts this program again. If it was started by a loader (`ld.so PROGRAM`), the process is that of the loader, and the
+/// program is what the command line says first.
+fn own_program() -> io::Result<PathBuf> {
+    let process = env::current_exe()?;
+    let is_loader = process.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"ld-"));
+    let named = env::args_os().next().filter(|_| is_loader).map(PathBuf::from);
+    Ok(named.unwrap_or(process))
 }
 
 /// A bar on standard error, if that is a terminal.

@@ -6,10 +6,12 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use ferroce::Path;
-use ferroce_conformance::{Case, Ended, GROUPS, Outcome, Under};
+use ferroce_conformance::known::Driver;
+use ferroce_conformance::{Ended, GROUPS, Outcome, Under};
 use serde_json::{Value, json};
 
 use super::anonymous::Names;
+use super::judged::{Judged, Kind};
 use super::machine::Device;
 use crate::output::Style;
 
@@ -39,6 +41,7 @@ pub(super) struct Report {
 pub(super) struct Summary {
     pub(super) passed: usize,
     pub(super) not_possible: usize,
+    pub(super) known: usize,
     pub(super) failed: usize,
     pub(super) timed_out: usize,
     pub(super) crashed: usize,
@@ -46,15 +49,27 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    fn of(results: &[Ended<'_>], wanted: usize) -> Self {
-        let count = |word: &str| results.iter().filter(|ended| ended.outcome.word() == word).count();
+    fn of(results: &[&Judged<'_>], wanted: usize) -> Self {
+        let count = |kind| results.iter().filter(|judged| judged.kind == kind).count();
         Self {
-            passed: count("passed"),
-            not_possible: count("not_possible"),
-            failed: count("failed"),
-            timed_out: count("timed_out"),
-            crashed: count("crashed"),
+            passed: count(Kind::Passed),
+            not_possible: count(Kind::NotPossible),
+            known: count(Kind::Known),
+            failed: count(Kind::Failed),
+            timed_out: count(Kind::TimedOut),
+            crashed: count(Kind::Crashed),
             not_run: wanted.saturating_sub(results.len()),
+        }
+    }
+
+    const fn count(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Passed => self.passed,
+            Kind::NotPossible => self.not_possible,
+            Kind::Known => self.known,
+            Kind::Failed => self.failed,
+            Kind::TimedOut => self.timed_out,
+            Kind::Crashed => self.crashed,
         }
     }
 
@@ -62,6 +77,7 @@ impl Summary {
         json!({
             "passed": self.passed,
             "not_possible": self.not_possible,
+            "known": self.known,
             "failed": self.failed,
             "timed_out": self.timed_out,
             "crashed": self.crashed,
@@ -72,7 +88,13 @@ impl Summary {
 
 impl Report {
     fn summary(&self) -> Summary {
-        Summary::of(&self.results, self.wanted)
+        let judged = self.judged();
+        Summary::of(&judged.iter().collect::<Vec<_>>(), self.wanted)
+    }
+
+    fn judged(&self) -> Vec<Judged<'_>> {
+        let driver = self.device.known();
+        self.results.iter().map(|ended| Judged::new(ended, driver)).collect()
     }
 
     /// What is wrong, in a line; nothing if all is well.
@@ -103,21 +125,21 @@ impl Report {
             "seconds": rounded(self.took),
             "interrupted": self.interrupted,
             "summary": self.summary().to_json(),
-            "cases": self.results.iter().map(|ended| case(ended, names)).collect::<Vec<_>>(),
+            "cases": self.judged().iter().map(|judged| case(judged, names)).collect::<Vec<_>>(),
         })
     }
 
     /// The table.
     pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "{}\n", Style::Title.of(self.device.describe()))?;
-        print(out, &self.results)?;
-        let Summary { passed, not_possible, failed, timed_out, crashed, not_run } = self.summary();
+        print(out, &self.results, self.device.known())?;
+        let Summary { passed, not_possible, known, failed, timed_out, crashed, not_run } = self.summary();
         let of = self.results.len();
-        write!(
-            out,
-            "{passed} of {of} cases passed, {not_possible} are not possible here, {failed} failed, "
-        )?;
-        write!(out, "{timed_out} timed out, {crashed} crashed")?;
+        write!(out, "{passed} of {of} cases passed, {not_possible} are not possible here, ")?;
+        if known > 0 {
+            write!(out, "{known} went as known of this driver, ")?;
+        }
+        write!(out, "{failed} failed, {timed_out} timed out, {crashed} crashed")?;
         if not_run > 0 {
             write!(out, ", {not_run} were not run")?;
         }
@@ -126,73 +148,65 @@ impl Report {
 }
 
 pub(super) fn verdict(summary: &Summary) -> Option<String> {
-    let Summary { failed, timed_out, crashed, not_run, .. } = *summary;
-    let bad: Vec<String> = [(failed, "failed"), (timed_out, "timed out"), (crashed, "crashed")]
+    let bad: Vec<String> = Kind::ALL
         .into_iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{count} {what}"))
+        .filter(|kind| kind.is_bad() && summary.count(*kind) > 0)
+        .map(|kind| format!("{} {}", summary.count(kind), kind.told()))
         .collect();
-    match (bad.is_empty(), not_run) {
+    match (bad.is_empty(), summary.not_run) {
         (true, 0) => None,
-        (true, _) => Some(format!("interrupted: {not_run} cases were not run")),
+        (true, not_run) => Some(format!("interrupted: {not_run} cases were not run")),
         (false, _) => Some(format!("of the cases {}", bad.join(", "))),
     }
 }
 
 /// A case in a line.
-pub(super) fn line(ended: &Ended<'_>) -> String {
-    let word = styled(&ended.outcome, ended.outcome.word().replace('_', " "));
-    let seconds = ended.took.as_secs_f64();
-    match &ended.outcome {
-        Outcome::Passed => format!("{:NAME$} {word}, {seconds:.2} s", ended.name),
-        outcome => format!("{:NAME$} {word}: {}", ended.name, first_line(&outcome.to_string())),
+pub(super) fn line(ended: &Ended<'_>, driver: Option<&'static Driver>) -> String {
+    let judged = Judged::new(ended, driver);
+    let kind = judged.kind;
+    let word = styled(kind, kind.told());
+    match (kind, judged.why) {
+        (Kind::Passed, _) => format!("{:NAME$} {word}, {:.2} s", judged.name(), judged.took().as_secs_f64()),
+        (Kind::Known, Some(why)) => format!("{:NAME$} {word}: {why}", judged.name()),
+        _ => format!("{:NAME$} {word}: {}", judged.name(), first_line(&judged.text())),
     }
 }
 
-pub(super) fn print(out: &mut impl Write, results: &[Ended<'_>]) -> io::Result<()> {
+pub(super) fn print(
+    out: &mut impl Write,
+    results: &[Ended<'_>],
+    driver: Option<&'static Driver>,
+) -> io::Result<()> {
+    let judged: Vec<Judged<'_>> = results.iter().map(|ended| Judged::new(ended, driver)).collect();
     for (group, about) in GROUPS {
-        let of: Vec<Ended<'_>> = results.iter().filter(|ended| group_of(ended) == *group).cloned().collect();
+        let of: Vec<&Judged<'_>> = judged.iter().filter(|judged| judged.group() == *group).collect();
         if of.is_empty() {
             continue;
         }
         let summary = Summary::of(&of, of.len());
-        let counts = [
-            (summary.passed, "passed"),
-            (summary.not_possible, "not possible here"),
-            (summary.failed, "failed"),
-            (summary.timed_out, "timed out"),
-            (summary.crashed, "crashed"),
-        ];
-        let said: Vec<String> = counts
-            .iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| format!("{count} {what}"))
+        let said: Vec<String> = Kind::ALL
+            .into_iter()
+            .filter(|kind| summary.count(*kind) > 0)
+            .map(|kind| format!("{} {}", summary.count(kind), kind.told()))
             .collect();
         writeln!(out, "  {group:14} {}  {}", format_args!("{:34}", said.join(", ")), Style::Faint.of(about))?;
     }
     writeln!(out)?;
-    let mut missing: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for ended in results {
-        if let Outcome::Missing(what) = &ended.outcome {
-            missing.entry(what.to_string()).or_default().push(ended.name);
-        }
-    }
-    if !missing.is_empty() {
-        writeln!(out, "{}", Style::Title.of("not possible here: the device has no"))?;
-        for (what, cases) in &missing {
-            writeln!(out, "  {what}: {}", cases.join(", "))?;
-        }
-        writeln!(out)?;
-    }
-    for (word, title) in [("failed", "failed"), ("timed_out", "timed out"), ("crashed", "crashed")] {
-        let mut of = results.iter().filter(|ended| ended.outcome.word() == word).peekable();
+    print_known(out, &judged, driver)?;
+    let missing = by_reason(&judged, |judged| match (judged.kind, judged.outcome()) {
+        (Kind::NotPossible, Outcome::Missing(what)) if judged.why.is_none() => Some(what.to_string()),
+        _ => None,
+    });
+    print_list(out, "not possible here: the device has no", &missing)?;
+    for kind in Kind::ALL.into_iter().filter(|kind| kind.is_bad()) {
+        let mut of = judged.iter().filter(|judged| judged.kind == kind).peekable();
         if of.peek().is_none() {
             continue;
         }
-        writeln!(out, "{}", Style::Title.of(title))?;
-        for ended in of {
-            writeln!(out, "  {}", Style::Bad.of(ended.name))?;
-            for line in ended.outcome.to_string().lines().chain(last_lines(ended)) {
+        writeln!(out, "{}", Style::Title.of(kind.told()))?;
+        for judged in of {
+            writeln!(out, "  {}", Style::Bad.of(judged.name()))?;
+            for line in judged.text().lines().chain(last_lines(judged)) {
                 writeln!(out, "    {}", crate::output::printable(line))?;
             }
         }
@@ -201,35 +215,79 @@ pub(super) fn print(out: &mut impl Write, results: &[Ended<'_>]) -> io::Result<(
     Ok(())
 }
 
+/// What is known of the driver, with the cases that meet it: no failures.
+fn print_known(
+    out: &mut impl Write,
+    judged: &[Judged<'_>],
+    driver: Option<&'static Driver>,
+) -> io::Result<()> {
+    let Some(Driver { name, tried, .. }) = driver else { return Ok(()) };
+    let known = by_reason(judged, |judged| judged.why.map(str::to_owned));
+    print_list(out, &format!("known of this driver ({name}; tried with {tried})"), &known)?;
+    let better = by_reason(judged, |judged| {
+        judged.is_better.then(|| "they are known not to pass on this driver".to_owned())
+    });
+    print_list(out, "passed all the same", &better)
+}
+
+/// The names of cases by what something says of them.
+fn by_reason<'a>(
+    judged: &'a [Judged<'_>],
+    reason: impl Fn(&Judged<'_>) -> Option<String>,
+) -> BTreeMap<String, Vec<&'a str>> {
+    let mut all: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for one in judged {
+        if let Some(reason) = reason(one) {
+            all.entry(reason).or_default().push(one.name());
+        }
+    }
+    all
+}
+
+fn print_list(out: &mut impl Write, title: &str, list: &BTreeMap<String, Vec<&str>>) -> io::Result<()> {
+    if list.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "{}", Style::Title.of(title))?;
+    for (reason, cases) in list {
+        writeln!(out, "  {reason}: {}", cases.join(", "))?;
+    }
+    writeln!(out)
+}
+
 /// What the process of a case that crashed said last.
-fn last_lines<'a>(ended: &'a Ended<'_>) -> impl Iterator<Item = &'a str> {
+fn last_lines<'a>(judged: &Judged<'a>) -> impl Iterator<Item = &'a str> {
     const LINES: usize = 8;
-    let crashed = matches!(ended.outcome, Outcome::Crashed { .. });
-    let lines: Vec<&str> = ended.said.lines().filter(|_| crashed).collect();
+    let crashed = judged.kind == Kind::Crashed;
+    let lines: Vec<&str> = judged.said().lines().filter(|_| crashed).collect();
     let skip = lines.len().saturating_sub(LINES);
     lines.into_iter().skip(skip)
 }
 
 /// A case of the report.
-pub(super) fn case(ended: &Ended<'_>, names: &Names) -> Value {
+pub(super) fn case(judged: &Judged<'_>, names: &Names) -> Value {
     let mut told = json!({
-        "group": group_of(ended),
-        "name": ended.name,
-        "seconds": rounded(ended.took),
+        "group": judged.group(),
+        "name": judged.name(),
+        "seconds": rounded(judged.took()),
     });
-    let outcome = ended.outcome.clone().with_texts(|text| names.clean(text)).to_json();
+    let outcome = judged.outcome().clone().with_texts(|text| names.clean(text)).to_json();
     if let (Value::Object(told), Value::Object(outcome)) = (&mut told, outcome) {
         told.extend(outcome);
+        told.insert("outcome".to_owned(), judged.kind.word().into());
+        if let Some(why) = judged.why {
+            told.insert("known".to_owned(), why.into());
+        }
+        if judged.kind == Kind::Failed {
+            // Of what is missing, too.
+            told.entry("text").or_insert_with(|| names.clean(&judged.text()).into());
+        }
         // Where nothing is wrong, it is of no use.
-        if !ended.outcome.is_good() && !ended.said.is_empty() {
-            told.insert("stderr".to_owned(), names.clean(&ended.said).into());
+        if !judged.outcome().is_good() && !judged.said().is_empty() {
+            told.insert("stderr".to_owned(), names.clean(judged.said()).into());
         }
     }
     told
-}
-
-fn group_of(ended: &Ended<'_>) -> &'static str {
-    Case::find(ended.name).map_or("", |case| case.group)
 }
 
 fn rounded(took: Duration) -> f64 {
@@ -240,11 +298,11 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
 
-fn styled(outcome: &Outcome, word: String) -> impl Display {
-    match outcome {
-        Outcome::Passed => Style::Good,
-        Outcome::Missing(_) => Style::Faint,
-        _ => Style::Bad,
+fn styled(kind: Kind, word: &str) -> impl Display {
+    match kind {
+        Kind::Passed => Style::Good,
+        Kind::NotPossible | Kind::Known => Style::Faint,
+        Kind::Failed | Kind::TimedOut | Kind::Crashed => Style::Bad,
     }
-    .of(word)
+    .of(word.to_owned())
 }

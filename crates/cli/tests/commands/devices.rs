@@ -1,5 +1,9 @@
 //! `ferroce devices`.
 
+use std::path::Path;
+
+use ferroce_testkit::stub;
+
 use crate::run::{command, ferroce, finish};
 
 #[test]
@@ -43,7 +47,7 @@ fn colours_are_for_terminals_and_for_an_option() {
 
 #[test]
 fn cards_of_the_machine_are_listed_with_what_they_are() {
-    let program = std::path::Path::new(env!("CARGO_BIN_EXE_ferroce"));
+    let program = Path::new(env!("CARGO_BIN_EXE_ferroce"));
     let run = |words: &[&str]| {
         let mut command = ferroce_testkit::dropin::command(program, "127.0.187.1");
         command.args(words).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
@@ -76,4 +80,32 @@ fn a_machine_without_a_library_says_why_it_has_no_cards() {
     let json = json.success().json();
     let why = json["no_cards_because"].as_str().unwrap().to_owned();
     assert!(why.contains("there is no /nowhere/libibverbs.so.1"), "{why}");
+}
+
+#[test]
+fn a_card_that_may_not_be_opened_and_a_library_without_a_symbol_are_named() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (Some(card), Some(empty)) =
+        (stub::card(folder), stub::library("no-verbs.so", folder, "int nothing;\n"))
+    else {
+        return;
+    };
+    let over = |library: &Path, words: &[&str]| {
+        let mut command = command(words);
+        finish(command.env("FERROCE_LIBIBVERBS", library).env("CARD_OPEN", "13").spawn().unwrap())
+    };
+    let file = "/dev/infiniband/uverbs7";
+    let devices = over(&card, &["devices", "-v"]).success().stdout;
+    assert!(devices.contains("card0") && devices.contains(file), "{devices}");
+    assert!(devices.contains("ferroce_lo"), "{devices}");
+    let tested = over(&card, &["selftest", "--device", "card0"]);
+    assert_eq!(tested.code, Some(2), "{}", tested.stderr);
+    assert!(tested.stderr.contains(file), "{}", tested.stderr);
+    let symbol = "no symbol ibv_get_device_list of version IBVERBS_1.1";
+    let devices = over(&empty, &["devices", "-v"]).success().stdout;
+    assert!(devices.contains("No cards: ") && devices.contains(symbol), "{devices}");
+    assert!(devices.contains("ferroce_lo"), "{devices}");
+    let words = ["selftest", "--device", "ferroce_lo", "--address", "127.0.188.8", "--only", "read_brings"];
+    let tested = over(&empty, &words).success();
+    assert!(tested.stdout.contains("1 of 1 cases passed"), "{}", tested.stdout);
 }

@@ -108,7 +108,7 @@ fn a_card_of_the_system_says_what_it_does_not_have() {
         assert!(out.stdout.contains(part), "{part}: {}", out.stdout);
     }
     let line = out.stdout.lines().find(|line| line.starts_with("masked_fetch_and_add ")).unwrap();
-    assert!(line.ends_with("not possible: the device has no masked atomics"), "{line}");
+    assert!(line.ends_with("not possible here: the device has no masked atomics"), "{line}");
     let json = over_dropin(
         "127.0.187.3",
         &["selftest", "--device", "ferroce_lo", "--only", "masked_fetch", "--json", "-"],
@@ -207,10 +207,10 @@ fn the_form_of_a_report_stays() {
         device.attributes.max_completions|device.attributes.max_inline|device.attributes.max_memory_regions|\
         device.attributes.max_queue_depth|device.attributes.max_queue_pairs|device.attributes.max_read_depth|\
         device.attributes.max_sge|device.attributes.max_shared_receive_queues|device.attributes.timestamp_mask|\
-        device.capabilities|device.driver|device.firmware|device.link|device.name|device.provider|device.state|ferroce|\
+        device.capabilities|device.driver|device.firmware|device.known|device.link|device.name|device.provider|device.state|ferroce|\
         ferroce_selftest|interrupted|machine.architecture|machine.kernel|machine.libibverbs|machine.rdma_core|seconds|\
         settings.at_once|settings.limit_seconds|settings.only|settings.path|summary.crashed|summary.failed|\
-        summary.not_possible|summary.not_run|summary.passed|summary.timed_out|whole";
+        summary.known|summary.not_possible|summary.not_run|summary.passed|summary.timed_out|whole";
     let expected: BTreeSet<String> = expected.split('|').skip(1).map(str::to_owned).collect();
     assert_eq!(found, expected);
     let mut of_case = BTreeSet::new();
@@ -227,6 +227,20 @@ fn one_case_can_be_run_alone() {
     let out = ferroce(&[&words[..], &["no_such"]].concat());
     assert_eq!(out.code, Some(2));
     assert!(out.stderr.contains("there is no such case"), "{}", out.stderr);
+}
+
+#[test]
+fn cases_are_started_though_a_loader_has_started_this_program() {
+    const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
+    if !ferroce_testkit::judge::has_file(LOADER) {
+        return;
+    }
+    let words = ["selftest", "--device", "ferroce_lo", "--address", "127.0.188.11", "--only", "read_brings"];
+    let mut loader = std::process::Command::new(LOADER);
+    loader.arg(env!("CARGO_BIN_EXE_ferroce")).args(words);
+    let out =
+        finish(loader.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    assert!(out.success().stdout.contains("1 of 1 cases passed"));
 }
 
 #[test]

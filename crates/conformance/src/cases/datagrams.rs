@@ -12,23 +12,6 @@ use crate::waiting::until;
 const QKEY: QKey = QKey(0x1234_5678);
 const HEADER: usize = DatagramHeader::LEN;
 
-/// Sends until one arrives: over a good wire that is the first.
-fn deliver(rig: &Rig, a: &End, b: &End, mut send: impl FnMut()) -> Completion {
-    loop {
-        send();
-        a.sent();
-        if !rig.is_lossy() {
-            return b.received();
-        }
-        for _ in 0..1000 {
-            if let Some(got) = b.receives.poll_one() {
-                return *got.result().unwrap();
-            }
-            std::thread::yield_now();
-        }
-    }
-}
-
 /// Posts receives at the beginning of a region, many enough for repeated datagrams.
 fn post_receives(rig: &Rig, end: &End) {
     for id in 0..if rig.is_lossy() { 100 } else { 1 } {
@@ -42,7 +25,7 @@ pub(crate) fn datagram_arrives_with_its_header(rig: &Rig) {
     post_receives(rig, &b);
     let message = pattern(200, 1);
     a.region.write_at(5, &message).unwrap();
-    let got = deliver(rig, &a, &b, || {
+    let got = rig.deliver(&a, &b, || {
         a.qp.send_to(&there, b.qp.qpn(), QKEY, a.region.slice(5..205)).id(8).post().unwrap();
     });
     assert_eq!((got.kind, got.byte_len, got.imm), (WorkKind::Receive, 240, None));
@@ -63,7 +46,7 @@ pub(crate) fn datagram_arrives_with_its_header(rig: &Rig) {
     let index = rig.b.context.gid_index(rig.b.address).unwrap();
     let back = rig.b.pd.address_handle(&header.reply_to(index)).unwrap();
     post_receives(rig, &a);
-    let got = deliver(rig, &b, &a, || {
+    let got = rig.deliver(&b, &a, || {
         b.qp.send_inline_to(&back, got.source_qp.unwrap(), QKEY, b"back").post().unwrap();
     });
     assert_eq!((got.byte_len, got.source_qp), (44, Some(b.qp.qpn())));
@@ -74,7 +57,7 @@ pub(crate) fn datagram_with_immediate(rig: &Rig) {
     let (a, b) = rig.ud(QKEY);
     let there = rig.a.handle_to(&rig.b);
     post_receives(rig, &b);
-    let got = deliver(rig, &a, &b, || {
+    let got = rig.deliver(&a, &b, || {
         a.qp.send_inline_to(&there, b.qp.qpn(), QKEY, b"").imm(0xabcd).solicited().post().unwrap();
     });
     assert_eq!((got.byte_len, got.imm, got.solicited), (40, Some(0xabcd), rig.marks()));
@@ -91,7 +74,7 @@ pub(crate) fn datagram_lengths(rig: &Rig) {
         until(|| b.receives.poll_one().is_none());
         b.qp.receive(b.region.slice(..8192)).post().unwrap();
         loop {
-            let got = deliver(rig, &a, &b, || {
+            let got = rig.deliver(&a, &b, || {
                 // Two halves, so that datagrams are gathered too.
                 let pieces = [a.region.slice(..len / 2), a.region.slice(len / 2..len)];
                 a.qp.send_to(&there, b.qp.qpn(), QKEY, &pieces).post().unwrap();
@@ -141,7 +124,7 @@ pub(crate) fn datagram_with_the_wrong_qkey(rig: &Rig) {
     );
     assert!(b.receives.poll_one().is_none());
     assert_eq!(b.region.to_vec(..100).unwrap(), [0; 100]);
-    let got = deliver(rig, &a, &b, || {
+    let got = rig.deliver(&a, &b, || {
         a.qp.send_inline_to(&there, b.qp.qpn(), QKEY, b"please").post().unwrap();
     });
     assert_eq!(got.byte_len, 46);
@@ -152,7 +135,7 @@ pub(crate) fn datagrams_use_their_own_qkey(rig: &Rig) {
     let (a, b) = rig.ud(QKEY);
     let there = rig.a.handle_to(&rig.b);
     post_receives(rig, &b);
-    let got = deliver(rig, &a, &b, || {
+    let got = rig.deliver(&a, &b, || {
         a.qp.send_inline_to(&there, b.qp.qpn(), QKey(0x8000_0001), b"mine").post().unwrap();
     });
     assert_eq!(got.byte_len, 44);
@@ -170,7 +153,7 @@ pub(crate) fn datagram_without_receive(rig: &Rig) {
         },
     );
     post_receives(rig, &b);
-    let got = deliver(rig, &a, &b, || {
+    let got = rig.deliver(&a, &b, || {
         a.qp.send_inline_to(&there, b.qp.qpn(), QKEY, b"now").post().unwrap();
     });
     assert!(rig.is_lossy() || got.byte_len == 43, "what was dropped does not come again");
@@ -248,7 +231,7 @@ pub(crate) fn datagram_header_shows_class_and_hops(rig: &Rig) {
     let (a, b) = rig.ud(QKEY);
     let there = marked_handle(rig);
     post_receives(rig, &b);
-    let got = deliver(rig, &a, &b, || {
+    let got = rig.deliver(&a, &b, || {
         a.qp.send_inline_to(&there, b.qp.qpn(), QKEY, b"marked").post().unwrap();
     });
     let header = DatagramHeader::read(&b.region, 0).unwrap();
@@ -267,7 +250,7 @@ pub(crate) fn the_forty_bytes_are_the_ip_header(rig: &Rig) {
     let (a, b) = rig.ud(QKEY);
     let there = marked_handle(rig);
     post_receives(rig, &b);
-    deliver(rig, &a, &b, || {
+    rig.deliver(&a, &b, || {
         a.qp.send_inline_to(&there, b.qp.qpn(), QKEY, b"eight by").post().unwrap();
     });
     let seen = b.region.to_vec(..HEADER).unwrap();
@@ -298,7 +281,7 @@ pub(crate) fn an_answer_goes_back_the_way_that_the_datagram_came(rig: &Rig) {
     for port in [ReplyPort::Usual, ReplyPort::Theirs] {
         let (a, b) = rig.ud(QKEY);
         post_receives(rig, &b);
-        let got = deliver(rig, &a, &b, || {
+        let got = rig.deliver(&a, &b, || {
             a.qp.send_inline_to(&there, b.qp.qpn(), QKEY, b"ask").post().unwrap();
         });
         let header = DatagramHeader::read(&b.region, 0).unwrap();
@@ -307,7 +290,7 @@ pub(crate) fn an_answer_goes_back_the_way_that_the_datagram_came(rig: &Rig) {
         let theirs = got.source_port.map(NonZeroU16::get).filter(|_| port == ReplyPort::Theirs);
         assert_eq!(back.address.address().source_port.wanted(), theirs);
         post_receives(rig, &a);
-        let answer = deliver(rig, &b, &a, || {
+        let answer = rig.deliver(&b, &a, || {
             b.qp.send_inline_to(&back.address, back.qpn, back.qkey, b"say").post().unwrap();
         });
         // Where both ends are in one process but in two namespaces, sockets for other ports are not to be had.
@@ -331,7 +314,7 @@ pub(crate) fn datagrams_go_to_many(rig: &Rig) {
     let there = rig.a.handle_to(&rig.b);
     for (name, end) in (b'0'..).zip([&first, &second, &third]) {
         post_receives(rig, end);
-        let got = deliver(rig, &a, end, || {
+        let got = rig.deliver(&a, end, || {
             a.qp.send_inline_to(&there, end.qp.qpn(), QKEY, &[name]).post().unwrap();
         });
         assert_eq!((got.byte_len, got.qpn), (41, end.qp.qpn()));

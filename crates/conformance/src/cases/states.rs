@@ -171,6 +171,7 @@ pub(crate) fn what_the_device_does_not_have(rig: &Rig) {
 
 pub(crate) fn the_rate_limit_is_kept(rig: &Rig) {
     rig.needs(Capability::Timestamps);
+    rig.needs(Capability::RateLimits);
     // 80 Mbit/s are 10,000 bytes in a millisecond.
     let rate = 80_000;
     for service in [Service::Rc, Service::Uc] {
@@ -189,7 +190,7 @@ pub(crate) fn the_rate_limit_is_kept(rig: &Rig) {
         // A millisecond's worth, and what is sent last, may go at once.
         let took = last.since(began);
         assert!(took >= Duration::from_millis(17), "{service:?}: 200,000 bytes in {took:?}");
-        assert!(a.qp.counters().rate_waits > 0);
+        assert!(!rig.counts() || a.qp.counters().rate_waits > 0);
         // Without a limit it does not wait any more.
         a.qp.set_rate_limit(0).unwrap();
         let waits = a.qp.counters().rate_waits;
@@ -208,6 +209,7 @@ pub(crate) fn the_rate_limit_is_kept(rig: &Rig) {
 
 pub(crate) fn datagrams_keep_the_rate_limit(rig: &Rig) {
     rig.needs(Capability::Timestamps);
+    rig.needs(Capability::RateLimits);
     let (a, b) = rig.ud(QKey(7));
     a.qp.set_rate_limit(80_000).unwrap();
     let there = rig.a.handle_to(&rig.b);
@@ -224,7 +226,7 @@ pub(crate) fn datagrams_keep_the_rate_limit(rig: &Rig) {
     let took = last.last().unwrap().since(began);
     assert!(took >= Duration::from_millis(4), "60,000 bytes in {took:?}");
     // They are sent, but no completion says that they arrived.
-    if rig.path() == Path::Wire {
+    if rig.counts() && rig.path() == Path::Wire {
         until(|| rig.counters().1.packets_received > 0);
     }
 }

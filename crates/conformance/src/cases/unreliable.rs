@@ -3,25 +3,8 @@
 use ferroce_transport::{SendOp, Sge};
 use ferroce_verbs::*;
 
-use crate::rig::{End, Rig, pattern};
+use crate::rig::{Rig, pattern};
 use crate::waiting::until;
-
-/// Does something until the receiver hears of it: over a good wire the first time.
-fn deliver(rig: &Rig, a: &End, b: &End, mut send: impl FnMut()) -> Completion {
-    loop {
-        send();
-        assert!(a.ended().is_success(), "it left");
-        if !rig.is_lossy() {
-            return b.received();
-        }
-        for _ in 0..1000 {
-            if let Some(got) = b.receives.poll_one() {
-                return *got.result().unwrap();
-            }
-            std::thread::yield_now();
-        }
-    }
-}
 
 pub(crate) fn uc_send(rig: &Rig) {
     let (a, b) = rig.uc();
@@ -33,7 +16,7 @@ pub(crate) fn uc_send(rig: &Rig) {
             b.qp.receive(b.region.slice(1..20_001)).id(id).post().unwrap();
         }
         loop {
-            let got = deliver(rig, &a, &b, || {
+            let got = rig.deliver(&a, &b, || {
                 let work = a.qp.send(a.region.slice(..10_000));
                 imm.map_or(work, |imm| work.imm(imm)).post().unwrap();
             });
@@ -74,7 +57,7 @@ pub(crate) fn uc_write_with_immediate(rig: &Rig) {
     for id in 0..if rig.is_lossy() { 50 } else { 1 } {
         b.qp.receive(&[]).id(id).post().unwrap();
     }
-    let got = deliver(rig, &a, &b, || {
+    let got = rig.deliver(&a, &b, || {
         a.qp.write(a.region.slice(..10_000), b.region.remote()).imm(6).post().unwrap();
     });
     assert_eq!((got.kind, got.byte_len, got.imm), (WorkKind::ReceiveWithImm, 10_000, Some(6)));
@@ -134,11 +117,11 @@ pub(crate) fn uc_failed_send_stops_sending(rig: &Rig) {
     for id in 0..100 {
         a.qp.receive(&a.region).id(id).post().unwrap();
     }
-    let got = deliver(rig, &b, &a, || b.qp.send_inline(b"still here").post().unwrap());
+    let got = rig.deliver(&b, &a, || b.qp.send_inline(b"still here").post().unwrap());
     assert_eq!(got.byte_len, 10);
     a.qp.modify(&Attributes::to(State::Rts), None).unwrap();
     b.qp.receive(&b.region).post().unwrap();
-    assert_eq!(deliver(rig, &a, &b, || a.qp.send_inline(b"again").post().unwrap()).byte_len, 5);
+    assert_eq!(rig.deliver(&a, &b, || a.qp.send_inline(b"again").post().unwrap()).byte_len, 5);
 }
 
 /// What is unreliable completes as soon as it is posted, so a program that posts it, and waits for its memory

@@ -26,7 +26,11 @@ pub(crate) fn bring(guest: IpAddr, program: &Path, name_there: &str) -> Result<(
         send(&mut far, &fs::read(file)?, name(file)?)?;
     }
     send(&mut far, &stripped(program)?, name_there)?;
-    let start = format!("exec {FOLDER}/{} --library-path {FOLDER} {FOLDER}/{name_there}", name(&loader)?);
+    // Programs that start themselves again find this script, and not a program that needs the libraries of the guest.
+    let start = format!(
+        "exec {FOLDER}/{} --argv0 /usr/bin/{name_there} --library-path {FOLDER} {FOLDER}/{name_there}",
+        name(&loader)?
+    );
     far.run(&format!(
         "printf '%s\\n' '#!/bin/sh' '{start} \"$@\"' >/usr/bin/{name_there} && \
          chmod 755 /usr/bin/{name_there} {FOLDER} {FOLDER}/* && {{ {name_there} --version || {name_there} --list; }} 2>&1"

@@ -22,7 +22,7 @@ fn python() -> Option<PathBuf> {
             let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
             status.is_ok_and(|status| status.success())
         };
-        let pip = ["-m", "pip", "install", "--timeout", "5", "--retries", "1", "perfetto==0.59.1"];
+        let pip = ["-m", "pip", "install", "--timeout", "15", "--retries", "4", "perfetto==0.59.1"];
         if quiet(Command::new("python3").args(["-m", "venv"]).arg(&home))
             && quiet(Command::new(&python).args(pip))
         {
