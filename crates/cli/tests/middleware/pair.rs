@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -69,19 +69,24 @@ impl Pair {
 
     /// The same, or what both said if one of the ends was not good.
     pub(crate) fn try_run(&self) -> Result<(String, String), String> {
+        let ends = self.run_to_ends()?;
+        if ends.client.status.success() && ends.server.status.success() {
+            Ok((said(&ends.client), said(&ends.server)))
+        } else {
+            Err(ends.told())
+        }
+    }
+
+    /// Runs both to their ends, whatever these are.
+    pub(crate) fn run_to_ends(&self) -> Result<Ends, String> {
         let (mut server, port) = self.start_server()?;
         for _ in 0..TRIES {
             let client = self.start(&self.client, port).wait_with_output().unwrap();
-            let client_said = said(&client);
-            let may_try_again = !client.status.success() && is_too_early(&client_said);
+            let may_try_again = !client.status.success() && is_too_early(&said(&client));
             if may_try_again && server.try_wait().unwrap().is_none() {
                 continue;
             }
-            let server = server.wait_with_output().unwrap();
-            let server_said = said(&server);
-            let all = told(client.status, &client_said, server.status, &server_said);
-            let good = client.status.success() && server.status.success();
-            return if good { Ok((client_said, server_said)) } else { Err(all) };
+            return Ok(Ends { client, server: server.wait_with_output().unwrap() });
         }
         kill(&server);
         Err(format!("the server never listened: {}", said(&server.wait_with_output().unwrap())))
@@ -155,8 +160,26 @@ impl Running {
     }
 }
 
-fn told(client: ExitStatus, client_said: &str, server: ExitStatus, server_said: &str) -> String {
-    format!("client: {client}\n{client_said}\nserver: {server}\n{server_said}")
+/// How both programs of a pair ended.
+pub(crate) struct Ends {
+    pub(crate) client: Output,
+    pub(crate) server: Output,
+}
+
+impl Ends {
+    /// What both said, with their ends.
+    pub(crate) fn told(&self) -> String {
+        let Self { client, server } = self;
+        format!("client: {}\n{}\nserver: {}\n{}", client.status, said(client), server.status, said(server))
+    }
+}
+
+/// What `timeout` says of a program that it had to end.
+const TIMED_OUT: i32 = 124;
+
+/// Whether a program was still at work when its time was over.
+pub(crate) fn has_timed_out(output: &Output) -> bool {
+    output.status.code() == Some(TIMED_OUT)
 }
 
 /// Kills the program that `timeout` runs.
