@@ -25,6 +25,9 @@ use crate::neighbours::{Known, Mapped, Shares, Standing, has_room};
 /// How long a thread waits for an offer of another one of this process, or of the other process, to be settled.
 const PATIENCE: Duration = Duration::from_millis(400);
 
+/// The incarnation of this process, as far as its own engines are neighbours.
+pub(crate) const OURS: u64 = 0;
+
 /// Two lanes that this process has made.
 struct Offer {
     out: LaneFile,
@@ -113,7 +116,7 @@ pub(crate) fn meet_here(engines: &Engines, index: usize, there: usize) -> Result
         let file = LaneFile::create().map_err(failed)?;
         let mapped = [Mapped::ours(&file).map_err(failed)?, Mapped::ours(&file).map_err(failed)?];
         let call = calls(&line, first)?;
-        let neighbour = Box::new(Neighbour::new((first.slot, 0), file.split(), call));
+        let neighbour = Box::new(Neighbour::new((first.slot, OURS), file.split(), call));
         settle(&mut one, first, neighbour, (None, mapped), true);
         return Ok(());
     }
@@ -123,8 +126,8 @@ pub(crate) fn meet_here(engines: &Engines, index: usize, there: usize) -> Result
     let both = [mapped[0].again(), mapped[1].again()];
     let [to_first, to_second] = [calls(&lines[0], first)?, calls(&lines[1], second)?];
     let ((out_in, out_out), (back_in, back_out)) = (out.split(), back.split());
-    let ours = Neighbour::new((second.slot, 0), (out_in, back_out), to_second);
-    let theirs = Neighbour::new((first.slot, 0), (back_in, out_out), to_first);
+    let ours = Neighbour::new((second.slot, OURS), (out_in, back_out), to_second);
+    let theirs = Neighbour::new((first.slot, OURS), (back_in, out_out), to_first);
     settle(&mut one, first, Box::new(ours), (None, mapped), true);
     settle(&mut other, second, Box::new(theirs), (None, both), false);
     Ok(())

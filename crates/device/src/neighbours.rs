@@ -147,6 +147,14 @@ impl Neighbours {
         }
     }
 
+    /// What tells the process that memory is shared with from others that its slot has had and will have.
+    pub(crate) fn incarnation_of(&self, slot: u8) -> Option<u64> {
+        match lock(&self.known).by_slot.get(&slot) {
+            Some(Standing::Shares(shares)) => Some(shares.incarnation),
+            Some(Standing::Offered) | None => None,
+        }
+    }
+
     /// For a driver, now and then: forgets those that are gone since, and tells `lost` their slots and incarnations. No thread learns
     /// meanwhile that they are forgotten: what is shared with one anew comes after its loss in the engine's mail, too.
     pub(crate) fn forget_gone(&self, now: Time, mut lost: impl FnMut(u8, u64)) -> Look {

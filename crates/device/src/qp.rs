@@ -135,6 +135,7 @@ impl Qp {
             path: None,
             peer: Qpn::SMI,
             neighbour: None,
+            incarnation: None,
             queued: false,
             waiting: false,
             owing: false,
@@ -286,6 +287,8 @@ impl Qp {
             Some((_, true)) if connected && to_rtr => self.meet(attributes.dest_qpn),
             _ => None,
         };
+        let begins = connected && to_rtr;
+        let incarnation = begins.then(|| self.incarnation_of(attributes.dest_qpn)).flatten();
         self.nic.engines().control(self.engine, |engine| {
             let mut peer = attributes.dest_qpn;
             let path = match resolved {
@@ -365,6 +368,9 @@ impl Qp {
                 entry.path = Some(choice);
                 let is_near = self.is_near(resolved.is_some_and(|(_, ours)| ours));
                 entry.neighbour = is_near.then_some(slot_of(peer));
+                if begins {
+                    entry.incarnation = incarnation;
+                }
                 way.lane = entry.neighbour.filter(|_| choice.path == Path::Shared);
                 entry.way = Some(way);
                 if choice.path == Path::Wire {
@@ -449,6 +455,16 @@ impl Qp {
             Some(there) => meeting::meet_here(engines, self.engine, there),
             None => meeting::meet(engines, self.engine, self.nic.slot(self.engine)?, slot_of(peer)),
         })
+    }
+
+    /// What tells the process of a peer from others that its slot has had and will have.
+    fn incarnation_of(&self, peer: Qpn) -> Option<u64> {
+        let engines = self.nic.engines();
+        if engines.of(peer).is_some() {
+            return Some(meeting::OURS);
+        }
+        let shares = engines.station(self.engine).neighbours.incarnation_of(slot_of(peer));
+        shares.or_else(|| engines.member.living(slot_of(peer)))
     }
 
     fn choose_path(&self, ours: bool, peer: Qpn, near: Option<Result<(), NotShared>>) -> PathChoice {

@@ -40,6 +40,7 @@ fn the_other_process() {
         Ok("garbage") => garbage,
         Ok("lies") => lies,
         Ok("crosses") => crosses,
+        Ok("succeeds") => succeeds,
         _ => return,
     };
     let last = std::env::var("FERROCE_TEST_LAST").expect("a number").parse().expect("a number");
@@ -55,10 +56,15 @@ fn address(last: u8) -> [u8; 4] {
 fn meet(role: &str, last: u8) -> (Nic, Peer) {
     let config = Config { address: Some(address(last).into()), shared: true, ..Config::new("lo") };
     let nic = Nic::open(config).expect("a device on lo");
+    (nic, start(role, last))
+}
+
+/// Another process in this role.
+fn start(role: &str, last: u8) -> Peer {
     let mut command = Command::new(std::env::current_exe().expect("a program"));
     command.args(["--exact", "the_other_process", "--nocapture"]);
     command.env(ROLE, role).env("FERROCE_TEST_LAST", last.to_string());
-    (nic, Peer::start_by(command).expect("another process"))
+    Peer::start_by(command).expect("another process")
 }
 
 /// The next line of the other process.
@@ -344,14 +350,34 @@ fn crosses(slot: &Slot) {
     let taken = taker.kept.lock().expect("no panic").take().expect("it was made an offer");
     assert!(!taken.is_cut(), "what it has taken is not given up for what came late");
     drop(taken);
-    let Reached { descriptors, .. } = slot.reach(to, &offer).expect("nothing stands any more");
-    let [theirs, rung] = <[_; 2]>::try_from(descriptors).expect("a line and a bell");
+    let reached = slot.reach(to, &offer).expect("nothing stands any more");
+    write_nothing(slot, reached, out, (Qpn::new(target), Psn::new(0)));
+    say("sent");
+    Parent.wait();
+}
+
+/// Takes a slot that another process had, and writes to a queue pair that was connected to that.
+fn succeeds(slot: &Slot) {
+    let (line, bell) = (LineFile::create().expect("a line"), EventFd::new().expect("an event"));
+    say(slot.number());
+    let target = heard_number();
+    let to = u8::try_from(target >> 16).expect("a slot");
+    let [out, back] = [0; 2].map(|_| LaneFile::create().expect("a lane"));
+    let reached = slot.reach(to, &[out.as_fd(), back.as_fd(), line.as_fd(), bell.as_fd()]).expect("a lane");
+    write_nothing(slot, reached, out, (Qpn::new(target), Psn::new(1)));
+    say("sent");
+    Parent.wait();
+}
+
+/// Sends a WRITE of no bytes, and waits until it was taken out.
+fn write_nothing(slot: &Slot, reached: Reached, out: LaneFile, (dest_qp, psn): (Qpn, Psn)) {
+    let [theirs, rung] = <[_; 2]>::try_from(reached.descriptors).expect("a line and a bell");
     let theirs = LineFile::accept(theirs.as_fd().try_clone_to_owned().expect("a copy")).expect("a line");
     let mut producer = out.into_producer();
     let data = DataPacket {
-        dest_qp: Qpn::new(target),
+        dest_qp,
         pkey: PKey::DEFAULT,
-        psn: Psn::new(0),
+        psn,
         ack_request: true,
         solicited: false,
         begins: true,
@@ -371,8 +397,6 @@ fn crosses(slot: &Slot) {
         assert!(now() < end, "it was not taken out");
         std::thread::yield_now();
     }
-    say("sent");
-    Parent.wait();
 }
 
 /// It was: of two processes that offered to share memory at the same moment, each gave up what the other had taken; one then took
@@ -392,4 +416,23 @@ fn offers_that_cross_come_to_one_and_what_is_shared_anew_is_for_all_connections(
     let gone = PathReason::NotShared(NotShared::Gone);
     assert_eq!(path(), PathChoice { path: Path::Wire, reason: gone }, "it sends as since the loss");
     peer.stop().expect("it ends well");
+}
+
+/// It was: a queue pair took what came by memory from its peer's slot, whichever process had that by then.
+#[test]
+fn a_queue_pair_takes_nothing_from_the_process_that_has_the_slot_of_its_peer_next() {
+    let (nic, mut peer) = meet("crosses", 45);
+    let side = Side::new(&nic, address(45), PathPolicy::Prefer);
+    let slot: u32 = hear(&mut peer).parse().expect("a slot");
+    side.connect(&common::Peer { qpn: Qpn::new(slot << 16 | 5), ..side.address() });
+    peer.say(side.qp.qpn().get()).expect("it listens");
+    assert_eq!(hear(&mut peer), "sent");
+    peer.stop().expect("it ends well");
+    let mut next = start("succeeds", 45);
+    assert_eq!(hear(&mut next), slot.to_string(), "the slot that is free");
+    next.say(side.qp.qpn().get()).expect("it listens");
+    assert_eq!(hear(&mut next), "sent");
+    let counters = nic.counters();
+    assert_eq!((counters.lane_packets_received, counters.wrong_peer), (2, 1), "{counters:?}");
+    next.stop().expect("it ends well");
 }

@@ -13,7 +13,7 @@ use ferroce_wire::{DataPacket, Packet, Service};
 
 use super::Engine;
 use super::host::view;
-use super::lanes::{LINE, PACKET};
+use super::lanes::{LINE, Neighbour, PACKET};
 use super::qps::{Entry, index_of};
 use super::sender::{Came, Sender};
 use super::state::Turned;
@@ -205,6 +205,18 @@ impl Engine {
         }
     }
 
+    /// A process of this machine has memory in common with this one from now on. Queue pairs that are connected to an earlier owner
+    /// of its slot are none of its own.
+    pub(crate) fn gain_neighbour(&mut self, neighbour: Box<Neighbour>) {
+        let (slot, incarnation) = (neighbour.slot, Some(neighbour.incarnation));
+        let of_another =
+            |entry: &&mut Entry| entry.neighbour == Some(slot) && entry.incarnation != incarnation;
+        for entry in self.qps.iter_mut().filter(of_another) {
+            entry.neighbour = None;
+        }
+        self.port.lanes.add(neighbour);
+    }
+
     /// A process of this machine has no memory in common with this one any more: what it is sent goes over the network, where it
     /// arrives if there is still a process that has the slot.
     pub(crate) fn lose_neighbour(&mut self, slot: u8, incarnation: u64, why: NotShared) {
@@ -214,7 +226,8 @@ impl Engine {
         let choice = PathChoice { path: Path::Wire, reason: PathReason::NotShared(why) };
         let Self { qps, windows, .. } = self;
         let mut moved = Vec::new();
-        // What comes from that slot by memory that is shared anew is still for them: the peer's end may be connected later than this one.
+        // What comes by memory that is shared anew with the same process is still for them: the peer's end may be connected later than
+        // this one.
         for entry in qps.iter_mut().filter(|entry| entry.neighbour == Some(slot)) {
             if entry.path.is_some_and(|choice| choice.path == Path::Shared) {
                 entry.path = Some(choice);

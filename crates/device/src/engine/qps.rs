@@ -41,6 +41,8 @@ pub(crate) struct Entry {
     pub(crate) peer: Qpn,
     /// The slot that its packets may come from through memory.
     pub(crate) neighbour: Option<u8>,
+    /// What tells the owner of that slot, to which it is connected, from later ones.
+    pub(crate) incarnation: Option<u64>,
     /// The queue pair stands in the list of those that may have something to send.
     pub(crate) queued: bool,
     /// The queue pair waits for room in its window.

@@ -238,7 +238,7 @@ impl Engine {
                 }
                 Parcel::Question(question) => question.answer(self.report(question.most)),
                 Parcel::Line(line) => self.port.lanes.set_line(line),
-                Parcel::Neighbour(neighbour) => self.port.lanes.add(neighbour),
+                Parcel::Neighbour(neighbour) => self.gain_neighbour(neighbour),
                 Parcel::Lost(slot, incarnation) => {
                     self.lose_neighbour(slot, incarnation, NotShared::Gone);
                 }
