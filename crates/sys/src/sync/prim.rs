@@ -7,6 +7,8 @@ pub use self::real::*;
 
 #[cfg(not(loom))]
 mod real {
+    use std::io::Write as _;
+
     pub use std::hint::spin_loop as pause;
     pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
     pub use std::sync::{Condvar, Mutex, MutexGuard};
@@ -24,14 +26,20 @@ mod real {
     /// A barrier in all threads of this process: each is at some point between two of its instructions meanwhile, with all stores
     /// before that point done, and no load after it begun.
     ///
-    /// # Panics
-    /// The kernel cannot, though it could when threads were given numbers for this.
+    /// If the kernel cannot, though it could when threads were given numbers for this, the process ends: a panic would leave locks
+    /// behind that two threads believe to have.
     pub fn all_threads_fence() {
         // A process that was forked may have to be registered anew.
         let done = membarrier(EXPEDITED)
             || (membarrier(REGISTER_EXPEDITED) && membarrier(EXPEDITED))
             || membarrier(GLOBAL);
-        assert!(done, "membarrier is refused, which worked when this process began");
+        if !done {
+            let _ = std::io::stderr().write_all(
+                b"ferroce: the kernel refuses membarrier, which it did not when this process took its first lock of a card; \
+                  forbid it before that, or not at all\n",
+            );
+            std::process::abort();
+        }
     }
 
     const GLOBAL: libc::c_int = 1;
