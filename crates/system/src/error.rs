@@ -176,6 +176,18 @@ pub enum RegisterError {
     Refused(#[from] CallError),
 }
 
+impl RegisterError {
+    /// Whether it may go well once other memory is not registered any more.
+    #[must_use]
+    pub const fn is_for_want_of_room(&self) -> bool {
+        match self {
+            Self::Locked { .. } => true,
+            Self::Refused(error) => matches!(error.code, libc::ENOMEM | libc::EAGAIN | libc::ENOSPC),
+            _ => false,
+        }
+    }
+}
+
 /// Why a card did not take a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]

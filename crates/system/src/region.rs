@@ -129,9 +129,15 @@ impl MemoryRegion {
 
     /// Lets the queues know that no work is going to name it, until some does.
     pub fn set_aside(&self) {
-        let homes = std::mem::take(&mut *lock(&self.registration.homes));
+        let mut homes = std::mem::take(&mut *lock(&self.registration.homes));
         for home in homes.iter().filter_map(Weak::upgrade) {
             home.let_go(&self.registration);
+        }
+        // With its room, so that a post that names the region again need not allocate.
+        homes.clear();
+        let mut place = lock(&self.registration.homes);
+        if place.capacity() == 0 {
+            *place = homes;
         }
     }
 

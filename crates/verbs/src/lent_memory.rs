@@ -92,7 +92,10 @@ impl LentMemory {
 
 impl Drop for LentMemory {
     fn drop(&mut self) {
-        if let (Some(loan), Domain::Card { kept, .. }) = (self.loan, &*self.domain) {
+        // A process that was forked has none, and a thread that it does not have may hold the lock.
+        if let (Some(loan), Domain::Card { kept, card, .. }) = (self.loan, &*self.domain)
+            && card.is_ours()
+        {
             kept.end_loan(loan);
         }
     }

@@ -120,7 +120,10 @@ impl MemoryRegion {
                 card.registrations.note(card.name(), Location::caller());
                 let register = || domain.register_part(memory.as_device(), start..end, access, options);
                 // What is kept must not be the reason why there is no room.
-                let made = register().or_else(|error| if kept.empty() { register() } else { Err(error) })?;
+                let made = register().or_else(|error| {
+                    let again = error.is_for_want_of_room() && kept.empty();
+                    if again { register() } else { Err(error) }
+                })?;
                 let (lkey, rkey) = (made.lkey(), made.rkey());
                 let made = CardRegistration { region: Some(made), way_back: None };
                 (Registration::Card(made), lkey, rkey)

@@ -15,7 +15,7 @@ use super::lock;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Registrations {
-    /// All so far.
+    /// All that were asked for so far.
     pub made: u64,
     /// Those of the last whole second in which there were some.
     pub last_second: u32,
