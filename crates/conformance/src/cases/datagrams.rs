@@ -190,8 +190,8 @@ pub(crate) fn datagram_longer_than_the_receive(rig: &Rig) {
             break failed;
         }
     };
-    assert_eq!((failed.id, failed.status), (1, Status::LocalLength));
     assert_eq!(b.region.load_u8(44), Ok(0x5a));
+    assert_eq!((failed.id, failed.status), (1, Status::LocalLength));
 }
 
 pub(crate) fn datagram_longer_than_the_mtu(rig: &Rig) {

@@ -96,7 +96,7 @@ pub(crate) fn type_2_window_belongs_to_one_queue_pair(rig: &Rig) {
     drop((c, d));
     let (c, d) = rig.rc();
     d.qp.local_invalidate(remote.rkey).post().unwrap();
-    assert_eq!(d.ended().status, Status::LocalQpOperation);
+    assert_eq!(d.ended().status, Status::LocalQpOperation, "a queue pair closes a window of another one");
     drop((c, d));
     let (_c, d) = rig.rc();
     d.qp.bind_window(window.bind(region.slice(..8), BOTH)).post().unwrap();

@@ -31,7 +31,7 @@ pub static BOUNDS: Difference = Difference {
 /// Windows and the queue pairs they belong to.
 pub static OWNER: Difference = Difference {
     why: "any queue pair closes a window, also one that it does not belong to",
-    says: &["left: Success"],
+    says: &["a queue pair closes a window of another one"],
 };
 
 /// Completion queues that have run over.
