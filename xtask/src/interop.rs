@@ -146,8 +146,8 @@ pub(crate) fn missing() -> Option<String> {
 }
 
 fn build() -> Result<String> {
-    Cmd::cargo("build --quiet -p ferroce-interop -p ferroce-cli --bin ferroce-interop --bin ferroce")
-        .run()?;
+    // By the workspace: by packages, what they stand on has fewer features than in the tests, and is compiled a second time.
+    Cmd::cargo("build --quiet --workspace --bin ferroce-interop --bin ferroce").run()?;
     Ok(program())
 }
 
@@ -174,8 +174,7 @@ fn build_speed() -> Result<PathBuf> {
 
 /// What runs over the kernel's device beside the selftest, as options.
 fn programs(long: bool) -> Result<Vec<OsString>> {
-    Cmd::cargo("build --quiet -p ferroce-interop -p ferroce-kv --bin ferroce-meets --bin ferroce-kv")
-        .run()?;
+    Cmd::cargo("build --quiet --workspace --bin ferroce-meets --bin ferroce-kv").run()?;
     let debug = target_dir().join("debug");
     let mut options: Vec<OsString> = vec![
         "--meets".into(),
@@ -194,11 +193,17 @@ fn programs(long: bool) -> Result<Vec<OsString>> {
 
 /// A test of a package, as a program.
 fn build_test(package: &str, test: &str) -> Result<PathBuf> {
-    let said = Cmd::cargo("test --no-run --message-format json-render-diagnostics")
-        .args(["-p", package, "--test", test])
+    let said = Cmd::cargo("test --workspace --no-run --message-format json-render-diagnostics")
+        .args(["--test", test])
         .printed()?;
     let built = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut built = built.filter(|artifact| artifact["target"]["name"] == test);
+    // Several packages may have a test of that name.
+    let folder = root().join("crates").join(package.trim_start_matches("ferroce-")).join("Cargo.toml");
+    let is_it = |artifact: &Value| {
+        artifact["target"]["name"] == test
+            && artifact["manifest_path"].as_str().map(Path::new) == Some(&folder)
+    };
+    let mut built = built.filter(is_it);
     let program = built.find_map(|artifact| artifact["executable"].as_str().map(PathBuf::from));
     program.context("cargo built no test of this name")
 }

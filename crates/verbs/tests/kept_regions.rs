@@ -129,6 +129,20 @@ fn more_than_is_to_be_kept_is_let_go() {
     });
 }
 
+/// It was: any region that was refused took all that is kept along, as if the card had no room.
+#[test]
+fn a_region_that_is_refused_leaves_what_is_kept_alone() {
+    on_a_card(NET, "a_region_that_is_refused_leaves_what_is_kept_alone", || {
+        let (_context, domain) = card();
+        let lent = domain.lend(vec![3; LEN]);
+        drop(domain.allocate_or_reuse(LEN, Access::LOCAL_WRITE).unwrap());
+        drop(lent.region(.., Access::LOCAL_WRITE).unwrap());
+        assert!(lent.region(1..2 * LEN, Access::LOCAL_WRITE).is_err(), "it is not inside");
+        assert!(lent.region(.., Access::REMOTE_WRITE).is_err(), "peers would write what the owner may not");
+        assert_eq!((domain.kept().regions, domain.kept().evicted), (2, 0));
+    });
+}
+
 #[test]
 fn lent_memory_is_registered_once_until_the_loan_ends() {
     on_a_card(NET, "lent_memory_is_registered_once_until_the_loan_ends", || {
