@@ -25,6 +25,7 @@ use rand_core::{Rng, SeedableRng};
 
 const ADDRESS: [u8; 4] = [127, 0, 20, 40];
 const ROLE: &str = "FERROCE_TEST_ROLE";
+const SLOT: &str = "FERROCE_TEST_SLOT";
 
 /// What the lines of the other process begin with: the harness writes there, too.
 const MARK: char = '@';
@@ -44,7 +45,25 @@ fn the_other_process() {
         _ => return,
     };
     let last = std::env::var("FERROCE_TEST_LAST").expect("a number").parse().expect("a number");
-    act(&slot(last));
+    let group = Group { interface: "lo".to_owned(), address: Some(address(last).into()) };
+    let member = Membership::join(&group, true).expect("a membership");
+    let take = || member.take().expect("a slot");
+    match std::env::var(SLOT) {
+        Err(_) => act(&take()),
+        // Slots are dealt at random: all that are free are taken until it is this one.
+        Ok(wanted) => {
+            let mut others = Vec::new();
+            let slot = loop {
+                let slot = take();
+                if slot.number().to_string() == wanted {
+                    break slot;
+                }
+                others.push(slot);
+            };
+            drop(others);
+            act(&slot);
+        }
+    }
 }
 
 fn address(last: u8) -> [u8; 4] {
@@ -56,14 +75,15 @@ fn address(last: u8) -> [u8; 4] {
 fn meet(role: &str, last: u8) -> (Nic, Peer) {
     let config = Config { address: Some(address(last).into()), shared: true, ..Config::new("lo") };
     let nic = Nic::open(config).expect("a device on lo");
-    (nic, start(role, last))
+    (nic, start(role, last, None))
 }
 
-/// Another process in this role.
-fn start(role: &str, last: u8) -> Peer {
+/// Another process in this role, with this slot if it is to be a certain one.
+fn start(role: &str, last: u8, slot: Option<u32>) -> Peer {
     let mut command = Command::new(std::env::current_exe().expect("a program"));
     command.args(["--exact", "the_other_process", "--nocapture"]);
     command.env(ROLE, role).env("FERROCE_TEST_LAST", last.to_string());
+    command.envs(slot.map(|slot| (SLOT, slot.to_string())));
     Peer::start_by(command).expect("another process")
 }
 
@@ -79,12 +99,6 @@ fn hear(peer: &mut Peer) -> String {
 
 fn say(line: impl std::fmt::Display) {
     Parent.say(format_args!("\n{MARK}{line}")).expect("the first process listens");
-}
-
-/// A slot of the other process.
-fn slot(last: u8) -> Slot {
-    let group = Group { interface: "lo".to_owned(), address: Some(address(last).into()) };
-    Membership::join(&group, true).expect("a membership").take().expect("a slot")
 }
 
 fn heard_number() -> u32 {
@@ -428,8 +442,8 @@ fn a_queue_pair_takes_nothing_from_the_process_that_has_the_slot_of_its_peer_nex
     peer.say(side.qp.qpn().get()).expect("it listens");
     assert_eq!(hear(&mut peer), "sent");
     peer.stop().expect("it ends well");
-    let mut next = start("succeeds", 45);
-    assert_eq!(hear(&mut next), slot.to_string(), "the slot that is free");
+    let mut next = start("succeeds", 45, Some(slot));
+    assert_eq!(hear(&mut next), slot.to_string());
     next.say(side.qp.qpn().get()).expect("it listens");
     assert_eq!(hear(&mut next), "sent");
     let counters = nic.counters();
