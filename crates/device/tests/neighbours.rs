@@ -359,12 +359,20 @@ fn crosses(slot: &Slot) {
     let to = u8::try_from(target >> 16).expect("a slot");
     let [out, back] = [0; 2].map(|_| LaneFile::create().expect("a lane"));
     let offer = [out.as_fd(), back.as_fd(), taker.line.as_fd(), taker.bell.as_fd()];
-    let crossed = slot.reach(to, &offer).map(|_| ());
-    assert_eq!(crossed, Err(NoLane::Refused { slot: to, why: LaneRefusal::TheirsStands }));
+    let refused = NoLane::Refused { slot: to, why: LaneRefusal::TheirsStands };
+    assert_eq!(slot.reach(to, &offer).map(|_| ()), Err(refused.clone()));
     let taken = taker.kept.lock().expect("no panic").take().expect("it was made an offer");
     assert!(!taken.is_cut(), "what it has taken is not given up for what came late");
     drop(taken);
-    let reached = slot.reach(to, &offer).expect("nothing stands any more");
+    // Nothing stands any more, as soon as the thread that has answered the offer has let go of it, too.
+    let end = now() + common::PATIENCE;
+    let reached = loop {
+        match slot.reach(to, &offer) {
+            Ok(reached) => break reached,
+            Err(error) => assert!(error == refused && now() < end, "{error:?}"),
+        }
+        std::thread::yield_now();
+    };
     write_nothing(slot, reached, out, (Qpn::new(target), Psn::new(0)));
     say("sent");
     Parent.wait();
