@@ -13,6 +13,7 @@ mod fuzz;
 mod install;
 mod interop;
 mod link_abi;
+mod linked;
 mod mutants;
 mod no_std;
 mod picture;

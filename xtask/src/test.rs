@@ -15,7 +15,7 @@ use crate::place::Place;
 use crate::report::{Outcome, Table};
 use crate::say::say;
 use crate::shell::{Cmd, target_dir};
-use crate::{interop, link_abi, no_std, setup, sim, tidy};
+use crate::{interop, link_abi, linked, no_std, setup, sim, tidy};
 
 /// Options of `cargo xtask test`.
 #[derive(clap::Args)]
@@ -49,7 +49,11 @@ const PARTS: &[Part] = &[
     Part { name: "setup", shows: "the programs the tests need are installed", run: Front(setup::run) },
     Part { name: "fmt", shows: "rustfmt would change nothing", run: Front(fmt) },
     Part { name: "tidy", shows: "the repository keeps its own rules", run: Front(tidy::check_repository) },
-    Part { name: "build", shows: "all that the tests run compiles", run: Front(build) },
+    Part {
+        name: "build",
+        shows: "all that the tests run compiles, and is linked to nothing of RDMA",
+        run: Front(build),
+    },
     Part { name: "clippy", shows: "no lint of the workspace fires", run: Beside(clippy) },
     Part { name: "docs", shows: "the documentation builds without a warning", run: Beside(docs) },
     Part {
@@ -187,7 +191,7 @@ fn checks() -> PathBuf {
 fn build() -> Result<String> {
     link_abi::link(Build::WithTests)?;
     Cmd::cargo("test --workspace --no-run --quiet").run()?;
-    Ok(String::new())
+    Ok(format!("{} programs, none of them linked to libraries of RDMA", linked::check()?))
 }
 
 fn clippy(place: &Place) -> Result<String> {

@@ -3,6 +3,7 @@
 use ferroce_cabi::{IBV_WC_GRH, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_wc};
 use ferroce_transport::{Completion, Status, WorkKind};
 use ferroce_wire::{Qpn, Rkey, Service};
+use libc::c_int;
 
 use crate::shadow::Posted;
 
@@ -79,6 +80,19 @@ impl CardCompletion {
         self.status_code == 0
     }
 
+    /// The end of work that went well, and brought nothing along.
+    #[inline(always)]
+    pub(crate) const fn plain(wc: &ibv_wc, Posted { id, kind }: Posted) -> Self {
+        let (byte_len, qpn, service_level) = (wc.byte_len, Qpn::new(wc.qp_num), wc.sl);
+        Self { id, kind, byte_len, qpn, service_level, ..Self::EMPTY }
+    }
+
+    /// Whether a completion with this opcode is that of another kind of work than was posted, if it went well.
+    #[inline(always)]
+    pub(crate) const fn is_special(opcode: c_int) -> bool {
+        opcode.cast_unsigned() == RECEIVED_WITH_IMM
+    }
+
     #[inline]
     pub(crate) fn new(told: &Told, posted: Posted, service: Service) -> Self {
         let receives = matches!(posted.kind, WorkKind::Receive);
@@ -110,7 +124,7 @@ impl CardCompletion {
 const RECEIVED_WITH_IMM: u32 = WorkKind::ReceiveWithImm as u32;
 
 impl From<CardCompletion> for Completion {
-    #[inline]
+    #[inline(always)]
     fn from(told: CardCompletion) -> Self {
         Self {
             id: told.id,
@@ -144,7 +158,7 @@ pub(crate) struct Told {
 }
 
 impl From<&ibv_wc> for Told {
-    #[inline]
+    #[inline(always)]
     fn from(wc: &ibv_wc) -> Self {
         Self {
             wr_id: wc.wr_id,

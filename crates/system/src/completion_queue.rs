@@ -18,7 +18,7 @@ use crate::completion_channel::{Channel, CompletionChannel};
 use crate::context::{Open, extended};
 use crate::error::{CallError, MakeError};
 use crate::events::context_of;
-use crate::handle::{Handle, Zero, answered};
+use crate::handle::{Handle, Zero, answered, error_number};
 use crate::members::Members;
 
 /// Where work is reported when it is done. Clones are the same queue.
@@ -35,6 +35,8 @@ pub(crate) struct Cq {
     pub(crate) c: Handle<ibv_cq>,
     /// Its extended form, which is the same object, if it tells times.
     extended: Option<*mut ibv_cq_ex>,
+    /// The function of its context, whose table never changes.
+    ask: Option<Ask>,
     channel: Option<Arc<Channel>>,
     pub(crate) number: u32,
     /// Held by the thread that polls: work of one queue is done in order, and is to be told so.
@@ -45,6 +47,8 @@ pub(crate) struct Cq {
 unsafe impl Send for Cq {}
 // SAFETY: as above.
 unsafe impl Sync for Cq {}
+
+type Ask = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
 
 #[derive(Default)]
 struct Polled {
@@ -88,6 +92,8 @@ impl<'a> CompletionQueueOptions<'a> {
     }
 }
 
+const POLL: &str = "ibv_poll_cq";
+
 /// Completions that are taken off at once.
 const BATCH: usize = 16;
 
@@ -106,7 +112,9 @@ impl CompletionQueue {
         };
         let (c, extended) = made.inspect_err(|_| open.give_back(number))?;
         let (open, channel) = (Arc::clone(open), channel.cloned());
-        let cq = Arc::new(Cq { open, c, extended, channel, number, polled: Biased::default() });
+        // SAFETY: a live context.
+        let ask = unsafe { (*open.c.as_ptr()).ops.poll_cq };
+        let cq = Arc::new(Cq { open, c, extended, ask, channel, number, polled: Biased::default() });
         if let Some(channel) = &cq.channel {
             channel.enroll(number, &cq);
         }
@@ -209,86 +217,113 @@ impl Cq {
         change(&mut self.polled.lock().members)
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll<T: From<CardCompletion>>(&self, into: &mut [T]) -> Result<usize, CallError> {
-        self.c.check("ibv_poll_cq")?;
-        let mut polled = self.polled.lock();
-        let mut done = 0;
-        while done < into.len() {
-            let Some(kept) = polled.kept.pop_front() else { break };
-            into[done] = kept.into();
-            done += 1;
-        }
         // Programs that poll one at a time poll often.
+        if let [into] = into
+            && let Some(found) = self.poll_one_quickly(into)
+        {
+            return usize::try_from(found)
+                .map_err(|_| CallError { call: POLL, code: found.saturating_neg() });
+        }
+        self.poll_slowly(into)
+    }
+
+    /// Polls once, if this thread has the habit of the queue: how many there were, or an error number with a minus. Else nothing, and nothing
+    /// is lost.
+    #[inline(always)]
+    fn poll_one_quickly<T: From<CardCompletion>>(&self, into: &mut T) -> Option<c_int> {
+        let ask = self.ask.filter(|_| self.c.is_ours() && self.extended.is_none())?;
+        let mut polled = self.polled.lock_by_habit()?;
+        if !polled.kept.is_empty() {
+            return None;
+        }
+        let mut room = MaybeUninit::<ibv_wc>::uninit();
+        // SAFETY: a live queue, and room for one completion, which lives during the call.
+        let found = unsafe { ask(self.c.as_ptr(), 1, room.as_mut_ptr()) };
+        if found <= 0 {
+            return Some(if found == 0 { 0 } else { -error_number(found) });
+        }
+        // SAFETY: the library has filled it.
+        let wc = unsafe { room.assume_init_ref() };
+        // If it is of work that is forgotten, another may come after it.
+        let quick = polled.members.resolve_quickly(wc);
+        *into = match quick {
+            Some(completion) => completion.into(),
+            None => self.resolve_slowly(&mut polled.members, wc)?.into(),
+        };
+        Some(1)
+    }
+
+    #[inline(never)]
+    fn poll_slowly<T: From<CardCompletion>>(&self, into: &mut [T]) -> Result<usize, CallError> {
+        self.c.check(POLL)?;
+        let mut polled = self.polled.lock();
+        let polled = &mut *polled;
+        let done = if polled.kept.is_empty() { 0 } else { polled.take_kept(into) };
         match into.len() {
-            1 => self.take::<1, T>(&polled.members, into, done),
-            _ => self.take::<BATCH, T>(&polled.members, into, done),
+            1 => self.take::<1, T>(&mut polled.members, into, done),
+            _ => self.take::<BATCH, T>(&mut polled.members, into, done),
         }
     }
 
     /// Takes off what the library tells, behind the first `done`; how many there are then.
-    #[inline]
+    #[inline(always)]
     fn take<const N: usize, T: From<CardCompletion>>(
         &self,
-        members: &Members,
+        members: &mut Members,
         into: &mut [T],
-        mut done: usize,
+        done: usize,
     ) -> Result<usize, CallError> {
-        while done < into.len() {
-            let wanted = N.min(into.len() - done);
-            let mut told = 0;
-            let mut each = |ended: &Told| {
-                told += 1;
-                if let Some(completion) = members.resolve(ended) {
-                    into[done] = completion.into();
-                    done += 1;
-                }
-            };
-            let asked = match self.extended {
-                None => self.ask::<N>(wanted, &mut each),
-                Some(queue) => ask_extended(queue, wanted, &mut each),
-            };
-            match asked {
-                // What was taken off before is not lost.
-                Err(error) if done == 0 => return Err(error),
-                Ok(()) if told == wanted => {}
-                _ => break,
-            }
+        match self.extended {
+            None => take_by(members, into, done, N, |wanted, taken| self.ask::<N, T>(wanted, taken)),
+            Some(queue) => take_extended(queue, members, into, done),
         }
-        Ok(done)
     }
 
     fn has_some(&self) -> Result<bool, CallError> {
-        self.c.check("ibv_poll_cq")?;
+        self.c.check(POLL)?;
         let mut polled = self.polled.lock();
         if polled.kept.is_empty() {
             let mut some = [CardCompletion::EMPTY; BATCH];
-            let taken = self.take::<BATCH, _>(&polled.members, &mut some, 0)?;
+            let taken = self.take::<BATCH, _>(&mut polled.members, &mut some, 0)?;
             polled.kept.extend(&some[..taken]);
         }
         Ok(!polled.kept.is_empty())
     }
 
     /// Asks for up to `wanted` completions, at most `N`.
-    #[inline]
-    fn ask<const N: usize>(&self, wanted: usize, each: &mut impl FnMut(&Told)) -> Result<(), CallError> {
-        const CALL: &str = "ibv_poll_cq";
-        // SAFETY: a live context, whose table never changes.
-        let poll = unsafe { (*self.open.c.as_ptr()).ops.poll_cq }.ok_or(CallError::unsupported(CALL))?;
+    #[inline(always)]
+    fn ask<const N: usize, T: From<CardCompletion>>(
+        &self,
+        wanted: usize,
+        taken: &mut Taken<'_, T>,
+    ) -> Result<(), CallError> {
+        let poll = self.ask.ok_or(CallError::unsupported(POLL))?;
         let mut room = [const { MaybeUninit::<ibv_wc>::uninit() }; N];
         let count = c_int::try_from(wanted.min(N)).unwrap_or(0);
         // SAFETY: a live queue, and room for so many completions, which lives during the call.
         let found = unsafe { poll(self.c.as_ptr(), count, room.as_mut_ptr().cast()) };
-        let Ok(found) = usize::try_from(found) else { return answered(CALL, found) };
+        let Ok(found) = usize::try_from(found) else { return answered(POLL, found) };
         for one in room.iter().take(found) {
             // SAFETY: the library has filled so many.
-            let mut told = Told::from(unsafe { one.assume_init_ref() });
-            if self.open.is_soft {
-                told.flags = as_library(told.flags);
+            let wc = unsafe { one.assume_init_ref() };
+            let quick = taken.members.resolve_quickly(wc);
+            if let Some(completion) = quick.or_else(|| self.resolve_slowly(taken.members, wc)) {
+                taken.add(completion);
             }
-            each(&told);
         }
+        taken.told = found;
         Ok(())
+    }
+
+    #[inline(never)]
+    fn resolve_slowly(&self, members: &mut Members, wc: &ibv_wc) -> Option<CardCompletion> {
+        let mut told = Told::from(wc);
+        if self.open.is_soft {
+            told.flags = as_library(told.flags);
+        }
+        members.resolve(&told)
     }
 
     /// Forgets what was kept of a queue pair that is destroyed next. If it `looks`, all that is there is taken off first and
@@ -301,7 +336,7 @@ impl Cq {
         let mut left = if looks { usize::try_from(capacity).unwrap_or(0) } else { 0 };
         while left > 0 {
             let mut some = [CardCompletion::EMPTY; BATCH];
-            let taken = self.take::<BATCH, _>(&polled.members, &mut some, 0).unwrap_or(0);
+            let taken = self.take::<BATCH, _>(&mut polled.members, &mut some, 0).unwrap_or(0);
             polled.kept.extend(&some[..taken]);
             if taken < BATCH {
                 break;
@@ -309,6 +344,16 @@ impl Cq {
             left = left.saturating_sub(taken);
         }
         polled.kept.retain(|completion| completion.qpn != destroyed);
+    }
+}
+
+impl Polled {
+    /// What was kept goes first.
+    #[cold]
+    fn take_kept<T: From<CardCompletion>>(&mut self, into: &mut [T]) -> usize {
+        let some = self.kept.len().min(into.len());
+        into.iter_mut().zip(self.kept.drain(..some)).for_each(|(to, kept)| *to = kept.into());
+        some
     }
 }
 
@@ -361,6 +406,65 @@ fn make_extended(
     Ok((c, queue))
 }
 
+/// Completions that are being taken off.
+struct Taken<'a, T> {
+    members: &'a mut Members,
+    into: &'a mut [T],
+    /// How many there are, and how many the library has told since it was asked.
+    done: usize,
+    told: usize,
+}
+
+impl<T: From<CardCompletion>> Taken<'_, T> {
+    /// Adds one, for which there is room.
+    #[inline(always)]
+    fn add(&mut self, completion: CardCompletion) {
+        self.into[self.done] = completion.into();
+        self.done += 1;
+    }
+}
+
+/// Takes off what `ask` gets, at most so many at once, behind the first `done`; how many there are then.
+#[inline(always)]
+fn take_by<T: From<CardCompletion>>(
+    members: &mut Members,
+    into: &mut [T],
+    done: usize,
+    most: usize,
+    mut ask: impl FnMut(usize, &mut Taken<'_, T>) -> Result<(), CallError>,
+) -> Result<usize, CallError> {
+    let mut taken = Taken { members, into, done, told: 0 };
+    while taken.done < taken.into.len() {
+        let wanted = most.min(taken.into.len() - taken.done);
+        taken.told = 0;
+        match ask(wanted, &mut taken) {
+            // What was taken off before is not lost.
+            Err(error) if taken.done == 0 => return Err(error),
+            Ok(()) if taken.told == wanted => {}
+            _ => break,
+        }
+    }
+    Ok(taken.done)
+}
+
+/// The same of a queue in its extended form.
+#[inline(never)]
+fn take_extended<T: From<CardCompletion>>(
+    queue: *mut ibv_cq_ex,
+    members: &mut Members,
+    into: &mut [T],
+    done: usize,
+) -> Result<usize, CallError> {
+    take_by(members, into, done, BATCH, |wanted, taken| {
+        ask_extended(queue, wanted, |told| {
+            taken.told += 1;
+            if let Some(completion) = taken.members.resolve(told) {
+                taken.add(completion);
+            }
+        })
+    })
+}
+
 /// The kernel's soft device writes its own flag for a key that was invalidated, which means something else to programs.
 const fn as_library(flags: u32) -> u32 {
     const KERNEL_WITH_INV: u32 = 1 << 2;
@@ -368,7 +472,7 @@ const fn as_library(flags: u32) -> u32 {
 }
 
 /// Asks a queue in its extended form for up to `wanted` completions. Only the thread that polls calls it.
-fn ask_extended(queue: *mut ibv_cq_ex, wanted: usize, each: &mut impl FnMut(&Told)) -> Result<(), CallError> {
+fn ask_extended(queue: *mut ibv_cq_ex, wanted: usize, mut each: impl FnMut(&Told)) -> Result<(), CallError> {
     /// Reads a field by its function; those that a queue was not made with are null.
     macro_rules! read {
         ($queue:ident.$field:ident) => {{

@@ -59,10 +59,16 @@ fn errno() -> i32 {
 /// ones and waits return -1 and leave it in `errno`, and a few return it with a minus.
 #[inline]
 pub(crate) fn answered(call: &'static str, answer: c_int) -> Result<(), CallError> {
+    if answer == 0 { Ok(()) } else { Err(CallError { call, code: error_number(answer) }) }
+}
+
+/// The error number of an answer that is known to be an error: never 0, whatever the library left in `errno`.
+#[cold]
+pub(crate) fn error_number(answer: c_int) -> c_int {
     match answer {
-        0 => Ok(()),
-        -1 => Err(CallError { call, code: errno() }),
-        code => Err(CallError { call, code: code.saturating_abs() }),
+        -1 if errno() == 0 => libc::EIO,
+        -1 => errno(),
+        code => code.saturating_abs(),
     }
 }
 

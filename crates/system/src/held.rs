@@ -75,7 +75,7 @@ impl Source {
     }
 
     /// The work at this place is done; what it was, if it is there.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn done(&self, place: u32, well: bool) -> Option<Posted> {
         match self {
             Self::Sends(queue) | Self::Receives(queue) => {

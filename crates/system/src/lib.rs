@@ -68,6 +68,7 @@ mod port;
 mod post;
 mod queue_pair;
 mod region;
+mod request;
 mod shadow;
 mod shared_receive_queue;
 mod symbols;
@@ -91,7 +92,7 @@ pub use error::{
 pub use events::{CardEvent, Events, PortEvent, QueuePairEvent};
 pub use library::{ForkCare, Library, LibraryError, LoaderMessage, Paths};
 pub use port::{CardAttributes, GidEntry, Port};
-pub use queue_pair::{QueuePair, QueuePairOptions};
+pub use queue_pair::{QueuePair, QueuePairOptions, Sends};
 pub use region::{MemoryRegion, Piece, RegisterOptions};
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use window::{Binding, MemoryWindow};

@@ -1,12 +1,13 @@
 //! Queue pairs: where work is posted.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferroce_cabi::{
     IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_WR_ATOMIC_FETCH_AND_ADD, ibv_gid, ibv_mw_bind, ibv_qp,
-    ibv_qp_attr, ibv_qp_init_attr, ibv_send_wr, send_wr_atomic, send_wr_to,
+    ibv_qp_attr, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, send_wr_atomic, send_wr_to,
 };
 use ferroce_memory::WindowKind;
 use ferroce_sys::sync::Biased;
@@ -20,12 +21,13 @@ use crate::completion_queue::{CompletionQueue, Cq};
 use crate::domain::Domain;
 use crate::error::{CallError, MakeError, PostWorkError, PostWorkListError};
 use crate::handle::{Handle, Zero, answered};
-use crate::held::{Queue, Source};
-use crate::post::{self, MOST_PIECES, Rules};
+use crate::held::{Held, Queue, Source};
+use crate::post::{self, Door, Give, MOST_PIECES, Posting, Rules};
+use crate::region::Piece;
 use crate::shadow::{Posted, Ring, Tag};
 use crate::shared_receive_queue::{SharedReceiveQueue, Srq};
 use crate::window::Binding;
-use crate::work::{ReceiveWork, SendWork};
+use crate::work::{Bytes, ReceiveWork, SendWork};
 
 /// A queue pair: a send queue, a receive queue, and the protocol between it and its peer.
 ///
@@ -44,6 +46,45 @@ pub struct QueuePair {
     /// It is in a state that takes no sends, and its library takes them all the same, says that it did not, and sends them later: that
     /// of the kernel's soft device.
     holds_sends: AtomicBool,
+    /// The functions of its context, whose table never changes.
+    give_send: Option<Give<ibv_qp, ibv_send_wr>>,
+    give_receive: Option<Give<ibv_qp, ibv_recv_wr>>,
+}
+
+const POST_SEND: &str = "ibv_post_send";
+
+/// Sends that are described one after the other; their inline bytes live for `'a`.
+pub struct Sends<'q, 'a> {
+    posting: Posting<'q, ibv_qp, ibv_send_wr, Ring<Held>>,
+    inline: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Sends<'_, 'a> {
+    /// Adds a request. After an error nothing more is to be added.
+    ///
+    /// # Errors
+    /// Why it was not taken, or one before it.
+    #[inline(always)]
+    pub fn add(&mut self, work: &SendWork<'a>) -> Result<(), PostWorkError> {
+        // SAFETY: its bytes live for `'a`, and that is longer than the call that this is made in.
+        unsafe { self.posting.add(work) }
+    }
+
+    /// Adds a request with these pieces instead of its own bytes. They may go as soon as this has returned.
+    ///
+    /// # Errors
+    /// As above.
+    #[inline(always)]
+    pub fn add_gathered(&mut self, work: &SendWork<'_>, pieces: &[Piece<'_>]) -> Result<(), PostWorkError> {
+        // SAFETY: it has no inline bytes.
+        unsafe { self.posting.add(&SendWork { bytes: Bytes::Pieces(pieces), ..*work }) }
+    }
+}
+
+impl fmt::Debug for Sends<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sends").finish_non_exhaustive()
+    }
 }
 
 /// Where its receives are.
@@ -122,6 +163,12 @@ impl QueuePair {
             Some(srq) => Receives::Shared(Arc::clone(srq)),
             None => Receives::Own(queue(caps.max_receive, caps.max_receive_sge)),
         };
+        // SAFETY: a live context.
+        let ops = unsafe { &raw const (*open.c.as_ptr()).ops };
+        // SAFETY: as above.
+        let give_send = unsafe { (*ops).post_send };
+        // SAFETY: as above.
+        let give_receive = unsafe { (*ops).post_recv };
         let made = Self {
             domain: Arc::clone(domain),
             c,
@@ -133,6 +180,8 @@ impl QueuePair {
             send_cq: Arc::clone(&options.send_cq.cq),
             receive_cq: Arc::clone(&options.receive_cq.cq),
             holds_sends: AtomicBool::new(open.is_soft),
+            give_send,
+            give_receive,
         };
         made.attach();
         Ok(made)
@@ -170,20 +219,70 @@ impl QueuePair {
     /// How much was taken, and why the next was not.
     #[inline]
     pub fn post_send(&self, work: &[SendWork<'_>]) -> Result<(), PostWorkListError> {
-        // SAFETY: a live context, whose table never changes.
-        let give = unsafe { (*self.domain.open.c.as_ptr()).ops.post_send };
-        let give = give.ok_or_else(|| post::refused(CallError::unsupported("ibv_post_send"), work.len()))?;
-        self.c.check("ibv_post_send").map_err(|error| post::refused(error, work.len()))?;
-        if self.holds_sends.load(Ordering::Relaxed) {
-            let error = CallError { call: "ibv_post_send", code: libc::EINVAL };
-            return Err(post::refused(error, work.len()));
+        if let [one] = work
+            && let Some(code) = self.post_quickly(one)
+        {
+            let posted = post::outcome(POST_SEND, code);
+            return posted.map_err(|error| PostWorkListError { taken: 0, given: 1, error });
         }
-        let mut ring = self.sends.ring.lock();
-        post::post(&self.send_rules(), &mut *ring, work, "ibv_post_send", |first, bad| {
-            // SAFETY: a live queue pair, and a list that lives during the call. Inline bytes are borrowed as long; the
-            // memory that it names is registered, and stays so until the shadow lets go of it, as do other objects.
-            unsafe { give(self.c.as_ptr(), first, bad) }
-        })
+        self.post_all(work)
+    }
+
+    /// The same of one request.
+    ///
+    /// # Errors
+    /// Why it was not taken.
+    #[inline(always)]
+    pub fn post_one(&self, work: &SendWork<'_>) -> Result<(), PostWorkError> {
+        // By value: so it need not be anywhere on the short way.
+        match self.post_quickly(work) {
+            Some(code) => post::outcome(POST_SEND, code),
+            None => self.post_slowly(*work),
+        }
+    }
+
+    #[inline(always)]
+    fn post_quickly(&self, work: &SendWork<'_>) -> Option<c_int> {
+        post::post_quickly(&self.send_rules(), &self.sends.ring, work, &self.send_door().ok()?)
+    }
+
+    #[inline(never)]
+    fn post_slowly(&self, work: SendWork<'_>) -> Result<(), PostWorkError> {
+        self.post_all(&[work]).map_err(|refused| refused.error)
+    }
+
+    #[inline(never)]
+    fn post_all(&self, work: &[SendWork<'_>]) -> Result<(), PostWorkListError> {
+        let door = self.send_door().map_err(|error| post::refused(error, work.len()))?;
+        post::post(self.send_rules(), &self.sends.ring, work, door)
+    }
+
+    /// Posts work that is described as it is posted, with one doorbell for every few of it. Other threads that post to this queue wait until
+    /// `describe` has come back, and it must not use the queue itself.
+    ///
+    /// # Errors
+    /// How much was taken, and why the next was not: what `describe` says, or why the card did not take what was described.
+    #[inline]
+    pub fn post_described<'a, E: From<PostWorkError>>(
+        &self,
+        describe: impl FnOnce(&mut Sends<'_, 'a>) -> Result<(), E>,
+    ) -> Result<(), (usize, E)> {
+        let door = self.send_door().map_err(|error| (0, PostWorkError::from(error).into()))?;
+        let posting = Posting::new(self.send_rules(), self.sends.ring.lock(), door);
+        let mut sends = Sends { posting, inline: PhantomData };
+        let described = describe(&mut sends);
+        sends.posting.finish(described)
+    }
+
+    /// Where sends are handed over, if they can be.
+    #[inline(always)]
+    fn send_door(&self) -> Result<Door<'_, ibv_qp, ibv_send_wr>, CallError> {
+        let give = self.give_send.ok_or(CallError::unsupported(POST_SEND))?;
+        self.c.check(POST_SEND)?;
+        if self.holds_sends.load(Ordering::Relaxed) {
+            return Err(CallError { call: POST_SEND, code: libc::EINVAL });
+        }
+        Ok(Door { call: POST_SEND, give, queue: &self.c })
     }
 
     /// Posts receives, in their order.
@@ -192,13 +291,13 @@ impl QueuePair {
     /// How many were taken, and why the next was not.
     #[inline]
     pub fn post_receive(&self, work: &[ReceiveWork<'_>]) -> Result<(), PostWorkListError> {
+        const CALL: &str = "ibv_post_recv";
         let Receives::Own(queue) = &self.receives else {
             return Err(PostWorkListError { taken: 0, given: work.len(), error: PostWorkError::Shared });
         };
-        // SAFETY: a live context, whose table never changes.
-        let give = unsafe { (*self.domain.open.c.as_ptr()).ops.post_recv };
-        let give = give.ok_or_else(|| post::refused(CallError::unsupported("ibv_post_recv"), work.len()))?;
-        self.c.check("ibv_post_recv").map_err(|error| post::refused(error, work.len()))?;
+        let give =
+            self.give_receive.ok_or_else(|| post::refused(CallError::unsupported(CALL), work.len()))?;
+        self.c.check(CALL).map_err(|error| post::refused(error, work.len()))?;
         let rules = Rules {
             home: Some(queue),
             queue: queue.number,
@@ -206,13 +305,17 @@ impl QueuePair {
             max_pieces: self.caps.max_receive_sge,
             ..self.send_rules()
         };
-        let mut ring = queue.ring.lock();
-        let posted = post::post(&rules, &mut *ring, work, "ibv_post_recv", |first, bad| {
-            // SAFETY: a live queue pair, and a list that lives during the call. The memory that it names is registered, and
-            // stays so until the shadow lets go of it.
-            unsafe { give(self.c.as_ptr(), first, bad) }
-        });
-        drop(ring);
+        let door = Door { call: CALL, give, queue: &self.c };
+        let quick = match work {
+            [one] => post::post_quickly(&rules, &queue.ring, one, &door),
+            _ => None,
+        };
+        let posted = match quick {
+            Some(code) => {
+                post::outcome(CALL, code).map_err(|error| PostWorkListError { taken: 0, given: 1, error })
+            }
+            None => post::post(rules, &queue.ring, work, door),
+        };
         if self.domain.open.is_soft
             && [&self.sends, queue].iter().any(|queue| queue.has_failed.load(Ordering::Relaxed))
         {
@@ -332,7 +435,7 @@ impl QueuePair {
         answered("ibv_detach_mcast", unsafe { detach(self.c.as_ptr(), &raw const group, lid) })
     }
 
-    #[inline]
+    #[inline(always)]
     fn send_rules(&self) -> Rules<'_> {
         Rules {
             domain: &self.domain,
@@ -385,8 +488,7 @@ impl QueuePair {
         let atomic = send_wr_atomic { remote_addr: 1, compare_add: 0, swap: 0, rkey: 0 };
         wrong.wr = send_wr_to { atomic };
         let mut bad = std::ptr::null_mut();
-        // SAFETY: a live context, whose table never changes.
-        if let Some(give) = unsafe { (*self.domain.open.c.as_ptr()).ops.post_send } {
+        if let Some(give) = self.give_send {
             let _alone = self.sends.ring.lock();
             // SAFETY: a live queue pair, and a list of one without pieces that lives during the call.
             unsafe { give(self.c.as_ptr(), &raw mut wrong, &raw mut bad) };

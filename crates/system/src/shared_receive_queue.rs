@@ -12,7 +12,7 @@ use crate::error::{CallError, MakeError, PostWorkListError};
 use crate::events::context_of;
 use crate::handle::{Handle, Zero, answered};
 use crate::held::SharedQueue;
-use crate::post::{self, MOST_PIECES, Rules};
+use crate::post::{self, Door, MOST_PIECES, Rules};
 use crate::shadow::Pool;
 use crate::work::ReceiveWork;
 
@@ -96,13 +96,7 @@ impl SharedReceiveQueue {
         let give = unsafe { (*srq.domain.open.c.as_ptr()).ops.post_srq_recv };
         let give = give.ok_or_else(|| post::refused(CallError::unsupported(CALL), work.len()))?;
         srq.c.check(CALL).map_err(|error| post::refused(error, work.len()))?;
-        let rules = srq.rules();
-        let mut pool = srq.shadow.pool.lock();
-        post::post(&rules, &mut *pool, work, CALL, |first, bad| {
-            // SAFETY: a live queue, and a list that lives during the call. The memory that it names is registered, and
-            // stays so until the shadow lets go of it.
-            unsafe { give(srq.c.as_ptr(), first, bad) }
-        })
+        post::post(srq.rules(), &srq.shadow.pool, work, Door { call: CALL, give, queue: &srq.c })
     }
 
     /// Makes it take another number of requests. What is posted stays posted.

@@ -55,7 +55,7 @@ pub use completion::{Classified, Completion, Envelope, Event, PlainCompletion, T
 pub use counters::Counters;
 pub use figures::{Completions, Level, QpTotals};
 pub use host::{Accessor, AtomicOp, Denied, DomainId, Host, SharedQueueId};
-pub use posting::{Load, PostError, PostListError, PostRules};
+pub use posting::{Load, Message, PostError, PostListError, PostRules, ShortRules};
 pub use qp::{Alarm, Caps, Due, Hold, Obstacle, PostedSend, QpConfig, QueuePair, Waiting};
 pub use queue::{Receive, ReceiveQueue};
 pub use rc::direct::{Direct, Spot};

@@ -150,7 +150,60 @@ pub enum Load {
     Inline(usize),
 }
 
+/// A request of those that are posted most, as far as the rules look at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// SEND, with or without immediate data.
+    Send,
+    /// WRITE, with or without immediate data.
+    Write,
+    /// READ.
+    Read,
+}
+
+/// The [`PostRules`] of a queue pair, prepared for the requests that are posted most. They say yes or no: no is no error, but means to ask
+/// the rules themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortRules {
+    /// It is connected, and takes sends.
+    messages: bool,
+    /// It may have READs under way, too.
+    reads: bool,
+    pieces: u32,
+    inline: u32,
+}
+
+impl ShortRules {
+    /// Whether such a request without an address is allowed for certain.
+    #[inline(always)]
+    #[must_use]
+    pub const fn allow(&self, message: Message, load: Load) -> bool {
+        let known = match message {
+            Message::Send | Message::Write => self.messages,
+            Message::Read => self.reads,
+        };
+        known
+            && match load {
+                Load::Pieces { count, bytes } => count <= self.pieces as usize && bytes <= MAX_MESSAGE as u64,
+                Load::Inline(len) => !matches!(message, Message::Read) && len <= self.inline as usize,
+            }
+    }
+}
+
 impl PostRules {
+    /// These rules for the requests that are posted most.
+    #[must_use]
+    pub const fn short(&self) -> ShortRules {
+        let messages = self.state.takes_sends() && matches!(self.service, Service::Rc | Service::Uc);
+        let inline = if self.caps.max_inline < MAX_MESSAGE { self.caps.max_inline } else { MAX_MESSAGE };
+        ShortRules {
+            messages,
+            reads: messages && matches!(self.service, Service::Rc) && self.max_rd_atomic > 0,
+            pieces: self.caps.max_send_sge,
+            inline,
+        }
+    }
+
     /// Checks a send request and returns the length of its message.
     ///
     /// # Errors
@@ -298,6 +351,37 @@ mod tests {
         let dest = DatagramDest { handle: 1, qpn: Qpn::new(1), qkey: QKey(1) };
         let dest = (rules.service == Service::Ud).then_some(dest);
         rules.check_send(&SendRequest { id: 1, op, data, flags: SendFlags::empty(), dest })
+    }
+
+    /// All that the short rules can be asked, at the edges of what is allowed.
+    #[test]
+    fn what_the_short_rules_allow_the_rules_take() {
+        let loads = [0, 1, 2, 3].into_iter().flat_map(|count| {
+            [0, 1, MAX_MESSAGE.into(), u64::from(MAX_MESSAGE) + 1].map(|bytes| Load::Pieces { count, bytes })
+        });
+        let loads: Vec<Load> = loads.chain([0, 1, 16, 17].map(Load::Inline)).collect();
+        let asked = [
+            (Message::Send, SendOp::Send),
+            (Message::Send, SendOp::SendImm(Imm(1))),
+            (Message::Write, SendOp::Write(REMOTE)),
+            (Message::Write, SendOp::WriteImm(REMOTE, Imm(1))),
+            (Message::Read, SendOp::Read(REMOTE)),
+        ];
+        for service in [Service::Rc, Service::Uc, Service::Ud] {
+            for (state, max_rd_atomic) in
+                [(State::Rts, 1), (State::Rts, 0), (State::Sqd, 1), (State::Rtr, 1), (State::Err, 1)]
+            {
+                let rules = PostRules { state, max_rd_atomic, ..rules(service) };
+                for (message, op) in asked {
+                    for load in &loads {
+                        let short = rules.short().allow(message, *load);
+                        let long = rules.check_described(&op, false, *load);
+                        // They are of use only if they say yes to all that is right on a connection.
+                        assert_eq!(short, long.is_ok(), "{rules:?} {op:?} {load:?} {long:?}");
+                    }
+                }
+            }
+        }
     }
 
     fn sge(length: u32) -> Sge {

@@ -23,6 +23,7 @@ pub struct LocalSlice<'a> {
 }
 
 impl<'a> LocalSlice<'a> {
+    #[inline]
     pub(crate) const fn new(region: &'a MemoryRegion, start: usize, end: usize) -> Self {
         Self { region, start, end }
     }
@@ -77,6 +78,12 @@ impl<'a> LocalSlice<'a> {
         u32::try_from(len).map_err(|_| PostError::PieceTooLong { len })?;
         let region = self.region.as_card().ok_or(PostError::OtherDomain { by })?;
         Ok(region.piece(self.start..self.end))
+    }
+
+    /// The same without a look at where it is: the card's library is handed no other.
+    #[inline(always)]
+    pub(crate) fn as_piece(&self) -> Option<Piece<'a>> {
+        Some(self.region.as_card()?.piece(self.start..self.end))
     }
 
     /// The region, and which bytes of it.
@@ -134,11 +141,12 @@ impl<'a> Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    /// How many there are.
-    pub(crate) const fn count(&self) -> usize {
-        match self.0 {
-            List::One(_) => 1,
-            List::Many(slices) => slices.len(),
+    /// The only piece, if there is one.
+    #[inline(always)]
+    pub(crate) const fn the_only_one(&self) -> Option<&LocalSlice<'a>> {
+        match &self.0 {
+            List::One(one) | List::Many([one]) => Some(one),
+            List::Many(_) => None,
         }
     }
 
@@ -170,24 +178,28 @@ impl<'a> Pieces<'a> {
 }
 
 impl<'a> From<LocalSlice<'a>> for Pieces<'a> {
+    #[inline]
     fn from(slice: LocalSlice<'a>) -> Self {
         Self(List::One(slice))
     }
 }
 
 impl<'a> From<&'a [LocalSlice<'a>]> for Pieces<'a> {
+    #[inline]
     fn from(slices: &'a [LocalSlice<'a>]) -> Self {
         Self(List::Many(slices))
     }
 }
 
 impl<'a, const N: usize> From<&'a [LocalSlice<'a>; N]> for Pieces<'a> {
+    #[inline]
     fn from(slices: &'a [LocalSlice<'a>; N]) -> Self {
         Self(List::Many(slices))
     }
 }
 
 impl<'a> From<&'a MemoryRegion> for Pieces<'a> {
+    #[inline]
     fn from(region: &'a MemoryRegion) -> Self {
         region.slice(..).into()
     }

@@ -209,6 +209,7 @@ impl MemoryRegion {
     }
 
     /// A part of it, for work. Whether the part is inside is checked when the work is posted.
+    #[inline]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> LocalSlice<'_> {
         let (start, end) = bounds(&range, self.len);
         LocalSlice::new(self, start, end)
@@ -370,6 +371,7 @@ impl MemoryRegion {
         &self.domain
     }
 
+    #[inline]
     pub(crate) const fn as_card(&self) -> Option<&ferroce_system::MemoryRegion> {
         match &self.registration {
             Registration::Card(card) => card.region.as_ref(),

@@ -86,12 +86,14 @@ impl QueuePair {
     }
 
     /// A message into a receive of the peer.
+    #[inline]
     pub fn send<'a>(&'a self, from: impl Into<Pieces<'a>>) -> Work<'a> {
         Work::new(self, Operation::Send, Bytes::Pieces(from.into()))
     }
 
     /// The same with bytes that need not be registered: they are copied when posted. How many
     /// are possible was said when the queue pair was made.
+    #[inline]
     pub const fn send_inline<'a>(&'a self, bytes: &'a [u8]) -> Work<'a> {
         Work::new(self, Operation::Send, Bytes::Inline(bytes))
     }
@@ -119,22 +121,26 @@ impl QueuePair {
     }
 
     /// Our memory into the peer's.
+    #[inline]
     pub fn write<'a>(&'a self, from: impl Into<Pieces<'a>>, to: impl Into<RemoteSlice>) -> Work<'a> {
-        Work::new(self, Operation::Write(to.into()), Bytes::Pieces(from.into()))
+        Work::at(self, Operation::Write, to.into(), Bytes::Pieces(from.into()))
     }
 
     /// Bytes that need not be registered into the peer's memory.
+    #[inline]
     pub fn write_inline<'a>(&'a self, bytes: &'a [u8], to: impl Into<RemoteSlice>) -> Work<'a> {
-        Work::new(self, Operation::Write(to.into()), Bytes::Inline(bytes))
+        Work::at(self, Operation::Write, to.into(), Bytes::Inline(bytes))
     }
 
     /// The peer's memory into ours: as many bytes as our pieces have.
+    #[inline]
     pub fn read<'a>(&'a self, into: impl Into<Pieces<'a>>, from: impl Into<RemoteSlice>) -> Work<'a> {
-        Work::new(self, Operation::Read(from.into()), Bytes::Pieces(into.into()))
+        Work::at(self, Operation::Read, from.into(), Bytes::Pieces(into.into()))
     }
 
     /// Stores `swap` into eight bytes of the peer if `compare` is there, all at once. What was there
     /// comes into our eight bytes, as a number of this machine.
+    #[inline]
     pub fn compare_swap<'a>(
         &'a self,
         before: impl Into<Pieces<'a>>,
@@ -142,20 +148,20 @@ impl QueuePair {
         compare: u64,
         swap: u64,
     ) -> Work<'a> {
-        let operation = Operation::CompareSwap { remote: at.into(), compare, swap };
-        Work::new(self, operation, Bytes::Pieces(before.into()))
+        let operation = Operation::CompareSwap { compare, swap };
+        Work::at(self, operation, at.into(), Bytes::Pieces(before.into()))
     }
 
     /// Adds to eight bytes of the peer, all at once. What was there comes into our eight bytes, as a
     /// number of this machine.
+    #[inline]
     pub fn fetch_add<'a>(
         &'a self,
         before: impl Into<Pieces<'a>>,
         at: impl Into<RemoteSlice>,
         add: u64,
     ) -> Work<'a> {
-        let operation = Operation::FetchAdd { remote: at.into(), add };
-        Work::new(self, operation, Bytes::Pieces(before.into()))
+        Work::at(self, Operation::FetchAdd { add }, at.into(), Bytes::Pieces(before.into()))
     }
 
     /// Stores some bits into eight bytes of the peer if some of theirs are as expected, all at once.
@@ -169,8 +175,7 @@ impl QueuePair {
         at: impl Into<RemoteSlice>,
         swap: MaskedSwap,
     ) -> Work<'a> {
-        let operation = Operation::MaskedCompareSwap { remote: at.into(), swap };
-        Work::new(self, operation, Bytes::Pieces(before.into()))
+        Work::at(self, Operation::MaskedCompareSwap { swap }, at.into(), Bytes::Pieces(before.into()))
     }
 
     /// Adds to several fields of eight bytes of the peer, all at once: no carry goes from one field to
@@ -182,18 +187,17 @@ impl QueuePair {
         at: impl Into<RemoteSlice>,
         add: MaskedAdd,
     ) -> Work<'a> {
-        let operation = Operation::MaskedFetchAdd { remote: at.into(), add };
-        Work::new(self, operation, Bytes::Pieces(before.into()))
+        Work::at(self, Operation::MaskedFetchAdd { add }, at.into(), Bytes::Pieces(before.into()))
     }
 
     /// Eight bytes into the peer's memory, all at once.
     pub fn atomic_write<'a>(&'a self, from: impl Into<Pieces<'a>>, to: impl Into<RemoteSlice>) -> Work<'a> {
-        Work::new(self, Operation::AtomicWrite(to.into()), Bytes::Pieces(from.into()))
+        Work::at(self, Operation::AtomicWrite, to.into(), Bytes::Pieces(from.into()))
     }
 
     /// The same with bytes that need not be registered.
     pub fn atomic_write_inline<'a>(&'a self, bytes: &'a [u8; 8], to: impl Into<RemoteSlice>) -> Work<'a> {
-        Work::new(self, Operation::AtomicWrite(to.into()), Bytes::Inline(bytes))
+        Work::at(self, Operation::AtomicWrite, to.into(), Bytes::Inline(bytes))
     }
 
     /// Takes a key of our own out of use, in order with other work. No packet is sent.
@@ -249,6 +253,7 @@ impl QueuePair {
     }
 
     /// Several requests with one doorbell.
+    #[inline]
     pub const fn batch(&self) -> Batch<'_> {
         Batch::new(self)
     }

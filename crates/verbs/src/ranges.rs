@@ -15,6 +15,7 @@ pub trait Offset: Copy + Ord {
 impl Offset for usize {
     const FIRST: Self = 0;
 
+    #[inline]
     fn after(self) -> Self {
         self.saturating_add(1)
     }
@@ -23,6 +24,7 @@ impl Offset for usize {
 impl Offset for u64 {
     const FIRST: Self = 0;
 
+    #[inline]
     fn after(self) -> Self {
         self.saturating_add(1)
     }
@@ -32,6 +34,7 @@ impl Offset for u64 {
 ///
 /// Nothing is checked: a range may lie outside, or end before it begins. A range without an end that begins
 /// outside is empty.
+#[inline]
 pub fn bounds<T: Offset>(range: &impl RangeBounds<T>, len: T) -> (T, T) {
     let start = match range.start_bound() {
         Bound::Included(&start) => start,

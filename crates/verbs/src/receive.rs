@@ -212,13 +212,19 @@ impl<'a> ReceiveBatch<'a> {
         let soft = match queue.taker() {
             Taker::Soft(soft) => soft,
             Taker::Card(card) => {
-                let of = |(id, end): &(u64, usize)| {
-                    let from = std::mem::replace(&mut start, *end);
-                    ReceiveWork { id: *id, pieces: &pieces[from..*end] }
-                };
-                let work: Vec<ReceiveWork<'_>> = items.iter().map(of).collect();
-                let posted = card.post(queue.target(), &work);
-                posted.map_err(|(taken, error)| BatchError { taken, given, error })?;
+                for (number, part) in items.chunks(LIST).enumerate() {
+                    let mut work = [ReceiveWork { id: 0, pieces: &[] }; LIST];
+                    for (receive, (id, end)) in work.iter_mut().zip(part) {
+                        *receive = ReceiveWork { id: *id, pieces: &pieces[start..*end] };
+                        start = *end;
+                    }
+                    let posted = card.post(queue.target(), &work[..part.len()]);
+                    posted.map_err(|(taken, error)| BatchError {
+                        taken: number * LIST + taken,
+                        given,
+                        error,
+                    })?;
+                }
                 return match wrong {
                     Some(error) => Err(BatchError { taken: items.len(), given, error }),
                     None => Ok(()),

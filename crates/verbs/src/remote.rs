@@ -27,6 +27,7 @@ impl RemoteRegion {
     pub const LEN: usize = 20;
 
     /// A part of it. Whether the part is inside is checked when work is posted.
+    #[inline]
     pub fn slice(&self, range: impl RangeBounds<u64>) -> RemoteSlice {
         let (start, end) = bounds(&range, self.length);
         RemoteSlice { region: *self, start, end }
@@ -65,6 +66,10 @@ pub struct RemoteSlice {
 }
 
 impl RemoteSlice {
+    /// None of a peer's memory.
+    pub(crate) const NONE: Self =
+        Self { region: RemoteRegion { address: 0, length: 0, rkey: Rkey(0) }, start: 0, end: 0 };
+
     /// Bytes.
     #[must_use]
     pub const fn len(&self) -> u64 {
@@ -75,6 +80,16 @@ impl RemoteSlice {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// As a card wants it, if it is inside its region and has room for `local` bytes; [`to_remote`](Self::to_remote) says why not.
+    #[inline(always)]
+    pub(crate) const fn remote(&self, local: u64) -> Option<Remote> {
+        let Self { region: RemoteRegion { address, length: size, rkey }, start, end } = self;
+        if *start > *end || *end > *size || local > *end - *start {
+            return None;
+        }
+        Some(Remote { address: address.wrapping_add(*start), rkey: *rkey })
     }
 
     /// As the device wants it, if it is inside its region and has room for `local` bytes.
@@ -91,6 +106,7 @@ impl RemoteSlice {
 }
 
 impl From<RemoteRegion> for RemoteSlice {
+    #[inline]
     fn from(region: RemoteRegion) -> Self {
         region.slice(..)
     }
@@ -112,13 +128,18 @@ mod tests {
     #[test]
     fn a_slice_must_be_inside_and_long_enough() {
         let remote = REGION.slice(10..20).to_remote(10).unwrap();
+        assert_eq!(REGION.slice(10..20).remote(10), Some(remote));
         assert_eq!(remote, Remote { address: REGION.address + 10, rkey: Rkey(9) });
         let short = REGION.slice(10..20).to_remote(11);
+        assert_eq!(REGION.slice(10..20).remote(11), None);
         assert_eq!(short, Err(PostError::RemoteTooShort { local: 11, remote: 10 }));
         let outside = REGION.slice(99..=100).to_remote(1);
+        assert_eq!(REGION.slice(99..=100).remote(1), None);
         assert_eq!(outside, Err(PostError::OutsideRemote { start: 99, end: 101, size: 100 }));
         #[expect(clippy::reversed_empty_ranges, reason = "what is refused")]
-        let reversed = REGION.slice(7..3).to_remote(0);
+        let reversed = REGION.slice(7..3);
+        assert_eq!(reversed.remote(0), None);
+        let reversed = reversed.to_remote(0);
         assert_eq!(reversed, Err(PostError::OutsideRemote { start: 7, end: 3, size: 100 }));
     }
 }

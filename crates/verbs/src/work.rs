@@ -1,9 +1,10 @@
 //! Work for a send queue, described step by step.
 
+use ferroce_device::Qp;
 use ferroce_device::memory::WindowKind;
 use ferroce_system::{Bytes as CardBytes, Destination, Operation as CardOperation, Piece, SendWork};
 use ferroce_transport::{
-    Data, DatagramDest, Load, MaskedAdd, MaskedSwap, Remote, SendFlags, SendOp, SendRequest, Sge,
+    Data, DatagramDest, Load, MaskedAdd, MaskedSwap, Message, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
 use ferroce_wire::{Imm, QKey, Qpn, Rkey};
 
@@ -26,6 +27,8 @@ pub struct Work<'a> {
     queue_pair: &'a QueuePair,
     id: u64,
     operation: Operation<'a>,
+    /// The peer's memory, for operations on some.
+    remote: RemoteSlice,
     bytes: Bytes<'a>,
     extra: Extra,
     flags: SendFlags,
@@ -46,13 +49,13 @@ pub(crate) struct Dest<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Operation<'a> {
     Send,
-    Write(RemoteSlice),
-    Read(RemoteSlice),
-    CompareSwap { remote: RemoteSlice, compare: u64, swap: u64 },
-    FetchAdd { remote: RemoteSlice, add: u64 },
-    MaskedCompareSwap { remote: RemoteSlice, swap: MaskedSwap },
-    MaskedFetchAdd { remote: RemoteSlice, add: MaskedAdd },
-    AtomicWrite(RemoteSlice),
+    Write,
+    Read,
+    CompareSwap { compare: u64, swap: u64 },
+    FetchAdd { add: u64 },
+    MaskedCompareSwap { swap: MaskedSwap },
+    MaskedFetchAdd { add: MaskedAdd },
+    AtomicWrite,
     LocalInvalidate(Rkey),
     Bind(Bound<'a>),
 }
@@ -61,6 +64,13 @@ pub(crate) enum Operation<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Bytes<'a> {
     Pieces(Pieces<'a>),
+    Inline(&'a [u8]),
+}
+
+/// Bytes of a request of which nothing is special.
+#[derive(Clone, Copy)]
+pub(crate) enum Plain<'a> {
+    Piece(Piece<'a>),
     Inline(&'a [u8]),
 }
 
@@ -73,11 +83,24 @@ enum Extra {
 }
 
 impl<'a> Work<'a> {
+    #[inline]
     pub(crate) const fn new(queue_pair: &'a QueuePair, operation: Operation<'a>, bytes: Bytes<'a>) -> Self {
+        Self::at(queue_pair, operation, RemoteSlice::NONE, bytes)
+    }
+
+    /// The same with memory of the peer.
+    #[inline]
+    pub(crate) const fn at(
+        queue_pair: &'a QueuePair,
+        operation: Operation<'a>,
+        remote: RemoteSlice,
+        bytes: Bytes<'a>,
+    ) -> Self {
         Self {
             queue_pair,
             id: 0,
             operation,
+            remote,
             bytes,
             extra: Extra::Nothing,
             flags: SendFlags::empty(),
@@ -86,17 +109,20 @@ impl<'a> Work<'a> {
         }
     }
 
+    #[inline]
     pub(crate) const fn to(mut self, dest: Dest<'a>) -> Self {
         self.dest = Some(dest);
         self
     }
 
+    #[inline]
     pub(crate) const fn refuse(mut self, error: PostError) -> Self {
         self.wrong = Some(error);
         self
     }
 
     /// The program's name for it, given back in the completion. 0 if nothing is said.
+    #[inline]
     pub const fn id(mut self, id: u64) -> Self {
         self.id = id;
         self
@@ -104,12 +130,14 @@ impl<'a> Work<'a> {
 
     /// Sends four bytes along, which appear in the peer's completion. A WRITE with immediate data takes
     /// a receive of the peer.
+    #[inline]
     pub const fn imm(mut self, imm: u32) -> Self {
         self.extra = Extra::Imm(imm);
         self
     }
 
     /// Has the peer take this key of its own out of use when the message arrives.
+    #[inline]
     pub const fn invalidate(mut self, rkey: Rkey) -> Self {
         self.extra = Extra::Invalidate(rkey);
         self
@@ -117,18 +145,21 @@ impl<'a> Work<'a> {
 
     /// Asks for a completion also on success, on a queue pair that was made without
     /// [`signal_all`](crate::QueuePairBuilder::signal_all).
+    #[inline]
     pub const fn signaled(mut self) -> Self {
         self.flags = self.flags.union(SendFlags::SIGNALED);
         self
     }
 
     /// Has the peer's completion raise an event even if only solicited ones do.
+    #[inline]
     pub const fn solicited(mut self) -> Self {
         self.flags = self.flags.union(SendFlags::SOLICITED);
         self
     }
 
     /// Begins it only when earlier READs and atomics of this queue pair are done.
+    #[inline]
     pub const fn fence(mut self) -> Self {
         self.flags = self.flags.union(SendFlags::FENCE);
         self
@@ -138,11 +169,15 @@ impl<'a> Work<'a> {
     ///
     /// # Errors
     /// Why it was not taken; nothing has changed.
+    #[inline]
     pub fn post(self) -> Result<(), PostError> {
-        let qp = match self.queue_pair.of() {
-            Of::Soft(qp) => qp,
-            Of::Card(qp) => return card::post::send(qp, &self),
-        };
+        match self.queue_pair.of() {
+            Of::Soft(qp) => self.post_soft(qp),
+            Of::Card(qp) => card::post::send(qp, &self),
+        }
+    }
+
+    fn post_soft(&self, qp: &Qp) -> Result<(), PostError> {
         let by = self.target();
         self.with_request(|request| {
             let posted = qp.post_send(&[*request]);
@@ -150,6 +185,7 @@ impl<'a> Work<'a> {
         })
     }
 
+    #[inline]
     pub(crate) const fn queue_pair(&self) -> &'a QueuePair {
         self.queue_pair
     }
@@ -183,7 +219,7 @@ impl<'a> Work<'a> {
     }
 
     fn request<'b>(&self, data: Data<'b>, len: u64) -> Result<SendRequest<'b>, PostError> {
-        let op = self.operation.with_extra(self.extra, len)?;
+        let op = self.operation.with_extra(self.extra, self.remote, len)?;
         let to = |Dest { address, qpn, qkey }| DatagramDest { handle: address.number(), qpn, qkey };
         Ok(SendRequest { id: self.id, op, data, flags: self.flags, dest: self.dest.map(to) })
     }
@@ -191,10 +227,12 @@ impl<'a> Work<'a> {
 
 /// For cards.
 impl<'a> Work<'a> {
+    #[inline]
     pub(crate) const fn name(&self) -> u64 {
         self.id
     }
 
+    #[inline]
     pub(crate) const fn flags(&self) -> SendFlags {
         self.flags
     }
@@ -207,17 +245,32 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Whether something was found wrong while it was described, or can be seen now.
-    pub(crate) fn check(&self) -> Result<(), PostError> {
-        self.with_card_pieces(|pieces| self.card_work(pieces, |_, _| Ok(())).map(|_| ()))
+    /// Its bytes, if they are inline or in one piece and nothing is special about it: neither an address, nor what was found wrong. What it
+    /// names is looked at when it is posted.
+    #[inline(always)]
+    pub(crate) fn plain_bytes(&self) -> Option<Plain<'a>> {
+        if self.dest.is_some() || self.wrong.is_some() {
+            return None;
+        }
+        match &self.bytes {
+            Bytes::Inline(bytes) => Some(Plain::Inline(bytes)),
+            Bytes::Pieces(pieces) => pieces.the_only_one()?.as_piece().map(Plain::Piece),
+        }
     }
 
-    /// How many pieces it has.
-    pub(crate) const fn piece_count(&self) -> usize {
-        match &self.bytes {
-            Bytes::Inline(_) => 0,
-            Bytes::Pieces(pieces) => pieces.count(),
-        }
+    /// What a card is to do, and how the rules call it, if it is one of the requests that are posted most and its memory at the peer has
+    /// room for so many bytes.
+    #[inline(always)]
+    pub(crate) fn plain_operation(&self, len: u64) -> Option<(CardOperation<'static>, Message)> {
+        let to = || self.remote.remote(len);
+        Some(match (&self.operation, self.extra) {
+            (Operation::Write, Extra::Nothing) => (CardOperation::Write(to()?), Message::Write),
+            (Operation::Write, Extra::Imm(imm)) => (CardOperation::WriteImm(to()?, imm), Message::Write),
+            (Operation::Read, Extra::Nothing) => (CardOperation::Read(to()?), Message::Read),
+            (Operation::Send, Extra::Nothing) => (CardOperation::Send, Message::Send),
+            (Operation::Send, Extra::Imm(imm)) => (CardOperation::SendImm(imm), Message::Send),
+            _ => return None,
+        })
     }
 
     /// Whether it has an address to go to.
@@ -259,7 +312,7 @@ impl<'a> Work<'a> {
                 (CardBytes::Pieces(pieces), Load::Pieces { count: pieces.len(), bytes }, bytes)
             }
         };
-        let op = self.operation.with_extra(self.extra, len)?;
+        let op = self.operation.with_extra(self.extra, self.remote, len)?;
         check(&op, load)?;
         let operation = match self.operation {
             Operation::Bind(Bound::Card(binding, _)) => CardOperation::Bind(binding),
@@ -308,26 +361,24 @@ fn to_card(op: SendOp) -> Result<CardOperation<'static>, PostError> {
 }
 
 impl Operation<'_> {
-    fn with_extra(self, extra: Extra, len: u64) -> Result<SendOp, PostError> {
-        let to = |remote: RemoteSlice| -> Result<Remote, PostError> { remote.to_remote(len) };
+    fn with_extra(self, extra: Extra, remote: RemoteSlice, len: u64) -> Result<SendOp, PostError> {
+        let to = || -> Result<Remote, PostError> { remote.to_remote(len) };
         Ok(match (self, extra) {
             (Self::Send, Extra::Nothing) => SendOp::Send,
             (Self::Send, Extra::Imm(imm)) => SendOp::SendImm(Imm(imm)),
             (Self::Send, Extra::Invalidate(rkey)) => SendOp::SendInvalidate(rkey),
-            (Self::Write(remote), Extra::Nothing) => SendOp::Write(to(remote)?),
-            (Self::Write(remote), Extra::Imm(imm)) => SendOp::WriteImm(to(remote)?, Imm(imm)),
-            (Self::Read(remote), Extra::Nothing) => SendOp::Read(to(remote)?),
-            (Self::CompareSwap { remote, compare, swap }, Extra::Nothing) => {
-                SendOp::CompareSwap { remote: to(remote)?, compare, swap }
+            (Self::Write, Extra::Nothing) => SendOp::Write(to()?),
+            (Self::Write, Extra::Imm(imm)) => SendOp::WriteImm(to()?, Imm(imm)),
+            (Self::Read, Extra::Nothing) => SendOp::Read(to()?),
+            (Self::CompareSwap { compare, swap }, Extra::Nothing) => {
+                SendOp::CompareSwap { remote: to()?, compare, swap }
             }
-            (Self::FetchAdd { remote, add }, Extra::Nothing) => SendOp::FetchAdd { remote: to(remote)?, add },
-            (Self::MaskedCompareSwap { remote, swap }, Extra::Nothing) => {
-                SendOp::MaskedCompareSwap { remote: to(remote)?, swap }
+            (Self::FetchAdd { add }, Extra::Nothing) => SendOp::FetchAdd { remote: to()?, add },
+            (Self::MaskedCompareSwap { swap }, Extra::Nothing) => {
+                SendOp::MaskedCompareSwap { remote: to()?, swap }
             }
-            (Self::MaskedFetchAdd { remote, add }, Extra::Nothing) => {
-                SendOp::MaskedFetchAdd { remote: to(remote)?, add }
-            }
-            (Self::AtomicWrite(remote), Extra::Nothing) => SendOp::AtomicWrite(to(remote)?),
+            (Self::MaskedFetchAdd { add }, Extra::Nothing) => SendOp::MaskedFetchAdd { remote: to()?, add },
+            (Self::AtomicWrite, Extra::Nothing) => SendOp::AtomicWrite(to()?),
             (Self::LocalInvalidate(rkey), Extra::Nothing) => SendOp::LocalInvalidate(rkey),
             (Self::Bind(bound), Extra::Nothing) => SendOp::BindWindow(bound.to_bind()),
             (operation, Extra::Imm(_)) => {
@@ -344,13 +395,13 @@ impl Operation<'_> {
     const fn name(self) -> &'static str {
         match self {
             Self::Send => "SEND",
-            Self::Write(_) => "WRITE",
-            Self::Read(_) => "READ",
+            Self::Write => "WRITE",
+            Self::Read => "READ",
             Self::CompareSwap { .. } => "COMPARE AND SWAP",
             Self::FetchAdd { .. } => "FETCH AND ADD",
             Self::MaskedCompareSwap { .. } => "MASKED COMPARE AND SWAP",
             Self::MaskedFetchAdd { .. } => "MASKED FETCH AND ADD",
-            Self::AtomicWrite(_) => "ATOMIC WRITE",
+            Self::AtomicWrite => "ATOMIC WRITE",
             Self::LocalInvalidate(_) => "LOCAL INVALIDATE",
             Self::Bind(_) => "BIND WINDOW",
         }

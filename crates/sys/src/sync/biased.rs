@@ -12,11 +12,15 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::prim::{AtomicU32, Mutex, MutexGuard, Parking, all_threads_fence, own_fence, this_thread_number};
+use super::prim::{
+    AtomicU32, Mutex, MutexGuard, Parking, all_threads_fence, known_thread_number, own_fence,
+    this_thread_number,
+};
 
 /// Mutual exclusion, cheap for a thread that comes often. It knows no poison: a thread that panics while it holds it lets go of it.
 pub struct Biased<T> {
@@ -96,20 +100,40 @@ impl<T> Biased<T> {
     /// This thread has it already.
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
+        let held = self.enter();
+        let shared = ManuallyDrop::new(if held.is_none() { Some(self.lock_shared()) } else { None });
+        Guard { lock: self, held, shared, of: PhantomData }
+    }
+
+    /// Takes the lock if this thread has the habit: then it is free. A short way beside one that is longer, and takes the lock in any
+    /// case.
+    ///
+    /// # Panics
+    /// This thread has it already.
+    #[inline(always)]
+    pub fn lock_by_habit(&self) -> Option<Habitual<'_, T>> {
+        let held = self.enter()?;
+        Some(Habitual { lock: self, held, of: PhantomData })
+    }
+
+    /// Has the habitual thread take the lock; any other gets nothing. Where it says that it is inside.
+    #[inline(always)]
+    fn enter(&self) -> Option<&AtomicU32> {
         let habit = self.habit.load(Relaxed);
-        // Threads are counted from 1, so without a habit it is no thread's.
-        if Habit(habit).thread() == this_thread_number() {
-            let held = &self.held[Habit(habit).place()];
-            assert!(held.load(Relaxed) == 0, "a thread takes a lock that it has");
-            held.store(1, Relaxed);
-            own_fence();
-            if self.habit.load(Relaxed) == habit {
-                return Guard { lock: self, shared: None, place: Habit(habit).place(), of: PhantomData };
-            }
-            // It was taken away meanwhile.
-            self.let_go(held);
+        // Threads are counted from 1, so without a habit it is no thread's; nor is it that of a thread without a number.
+        if Habit(habit).thread() != known_thread_number() {
+            return None;
         }
-        self.lock_shared()
+        let held = &self.held[Habit(habit).place()];
+        assert!(held.load(Relaxed) == 0, "a thread takes a lock that it has");
+        held.store(1, Relaxed);
+        own_fence();
+        if self.habit.load(Relaxed) == habit {
+            return Some(held);
+        }
+        // It was taken away meanwhile.
+        self.let_go(held);
+        None
     }
 
     /// The value, of which there is no other user.
@@ -118,7 +142,7 @@ impl<T> Biased<T> {
     }
 
     #[cold]
-    fn lock_shared(&self) -> Guard<'_, T> {
+    fn lock_shared(&self) -> MutexGuard<'_, Streak> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let habit = self.habit.load(Relaxed);
         if habit != 0 {
@@ -137,7 +161,7 @@ impl<T> Biased<T> {
         } else {
             (shared.thread, shared.times) = (thread, 1);
         }
-        Guard { lock: self, shared: Some(shared), place: 0, of: PhantomData }
+        shared
     }
 
     /// What a thread that has come often enough gets as it goes.
@@ -184,11 +208,48 @@ impl<T> fmt::Debug for Biased<T> {
 #[must_use = "the lock is held as long as this is"]
 pub struct Guard<'a, T> {
     lock: &'a Biased<T>,
-    /// Of a thread that does not have the habit.
-    shared: Option<MutexGuard<'a, Streak>>,
-    place: usize,
+    /// Where a thread that has the habit says that it is inside.
+    held: Option<&'a AtomicU32>,
+    /// Of a thread that does not have it. It is taken out as the guard is dropped: what is dropped by itself would be looked at once
+    /// more.
+    shared: ManuallyDrop<Option<MutexGuard<'a, Streak>>>,
     /// It is as a reference to the value, and stays with its thread.
     of: PhantomData<(&'a mut T, *const ())>,
+}
+
+/// The lock, held by the thread that has the habit until this is dropped.
+#[must_use = "the lock is held as long as this is"]
+pub struct Habitual<'a, T> {
+    lock: &'a Biased<T>,
+    held: &'a AtomicU32,
+    /// As above.
+    of: PhantomData<(&'a mut T, *const ())>,
+}
+
+impl<T> Deref for Habitual<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: this thread holds the lock, so no other has a reference to the value, and this guard has lent none out to change
+        // it.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for Habitual<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and this guard is borrowed alone.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for Habitual<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.lock.let_go(self.held);
+    }
 }
 
 impl<T> Deref for Guard<'_, T> {
@@ -211,11 +272,13 @@ impl<T> DerefMut for Guard<'_, T> {
 }
 
 impl<T> Drop for Guard<'_, T> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        match self.shared.take() {
-            None => self.lock.let_go(&self.lock.held[self.place & (HABITS - 1)]),
-            Some(shared) => self.lock.unlock_shared(shared),
+        if let Some(held) = self.held {
+            return self.lock.let_go(held);
+        }
+        if let Some(shared) = self.shared.take() {
+            self.lock.unlock_shared(shared);
         }
     }
 }

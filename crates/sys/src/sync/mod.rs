@@ -37,7 +37,7 @@ mod stress;
 mod turnstile;
 mod unpark;
 
-pub use biased::{Biased, Guard};
+pub use biased::{Biased, Guard, Habitual};
 pub use doze::{Alarm, Doze};
 pub use errands::Errands;
 pub use mailbox::Mailbox;

@@ -56,14 +56,23 @@ mod real {
     #[inline]
     #[must_use]
     pub fn this_thread_number() -> u32 {
-        match NUMBER.get() {
-            0 => number_this_thread(),
+        match known_thread_number() {
+            UNKNOWN => number_this_thread(),
             number => number,
         }
     }
 
+    /// The same if this thread has been given one; else a number that no thread has.
+    #[inline]
+    #[must_use]
+    pub fn known_thread_number() -> u32 {
+        NUMBER.get()
+    }
+
+    const UNKNOWN: u32 = u32::MAX - 1;
+
     thread_local! {
-        static NUMBER: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+        static NUMBER: std::cell::Cell<u32> = const { std::cell::Cell::new(UNKNOWN) };
     }
 
     #[cold]
@@ -73,7 +82,8 @@ mod real {
         static CAN: OnceLock<bool> = OnceLock::new();
         static LAST: AtomicU32 = AtomicU32::new(0);
         let number = if *CAN.get_or_init(|| membarrier(REGISTER_EXPEDITED) && membarrier(EXPEDITED)) {
-            let last = LAST.fetch_update(Relaxed, Relaxed, |last| last.checked_add(1));
+            let next = |last: u32| last.checked_add(1).filter(|number| *number < UNKNOWN);
+            let last = LAST.fetch_update(Relaxed, Relaxed, next);
             last.map_or(u32::MAX, |last| last + 1)
         } else {
             u32::MAX
@@ -142,6 +152,11 @@ mod modelled {
             }
             number.get()
         })
+    }
+
+    /// The same: a thread of a model is given one when it is asked for first.
+    pub fn known_thread_number() -> u32 {
+        this_thread_number()
     }
 
     /// Stands in for a futex: to compare and fall asleep is one step for threads that wake others. A thread

@@ -70,12 +70,27 @@ impl<H> Regulars<H> {
         waiting: Window,
         hold: impl FnOnce() -> H,
     ) -> Named {
-        let slot = &mut self.slots[place_of(key)];
-        if slot.key == key {
-            (slot.last, slot.misses) = (place, 0);
+        if self.name_known(key, place) {
             return Named::Known;
         }
-        slot.enter(key, place, waiting, hold)
+        self.slots[place_of(key)].enter(key, place, waiting, hold)
+    }
+
+    /// The same of what is held already; else nothing, and nothing has changed.
+    #[inline(always)]
+    pub(crate) fn name_known(&mut self, key: usize, place: u32) -> bool {
+        let slot = &mut self.slots[place_of(key)];
+        let is_known = slot.key == key;
+        if is_known {
+            (slot.last, slot.misses) = (place, 0);
+        }
+        is_known
+    }
+
+    /// Whether something is to go when the last request that names it is done.
+    #[inline(always)]
+    pub(crate) const fn is_leaving(&self) -> bool {
+        self.leaving > 0
     }
 
     /// What has this key is not named any more from now on: it goes at once if no request names it, else when the last is done.

@@ -1,25 +1,57 @@
 //! Posting to a card: from work as a program described it to that of the card's library.
 
-use ferroce_system::{Binding, Piece, PostWorkError, PostWorkListError, ReceiveWork};
+use ferroce_system::{
+    Binding, Bytes as CardBytes, PostWorkError, PostWorkListError, ReceiveWork, SendWork, Sends,
+};
 use ferroce_transport::{Load, PostError as Refusal, SendOp};
 
 use super::{CardQueuePair, CardSharedQueue};
 use crate::error::{BatchError, PostError, PostTarget};
-use crate::work::Work;
+use crate::work::{Plain, Work};
 
 /// Posts one request. It is the short way of cards, and out of that of the soft device.
 #[inline(never)]
 pub(crate) fn send(qp: &CardQueuePair, work: &Work<'_>) -> Result<(), PostError> {
+    let Some(bytes) = work.plain_bytes() else { return send_slowly(qp, work) };
+    let piece;
+    let bytes = match bytes {
+        Plain::Inline(bytes) => CardBytes::Inline(bytes),
+        Plain::Piece(one) => {
+            piece = [one];
+            CardBytes::Pieces(&piece)
+        }
+    };
+    let Some(card) = plain(qp, work, bytes) else { return send_slowly(qp, work) };
+    match qp.qp.post_one(&card) {
+        Ok(()) => Ok(()),
+        Err(error) => Err(refused_send(qp, work, error)),
+    }
+}
+
+/// The same of one of which something is special, or wrong.
+#[inline(never)]
+fn send_slowly(qp: &CardQueuePair, work: &Work<'_>) -> Result<(), PostError> {
     if let Some(binding) = work.binding_at_once() {
         return bind_at_once(qp, work, &binding);
     }
     work.with_card_pieces(|pieces| {
         let card = work.card_work(pieces, |op, load| check(qp, work, op, load))?;
-        match qp.qp.post_send(std::slice::from_ref(&card)) {
-            Ok(()) => Ok(()),
-            Err(refused) => Err(refused_send(qp, work, refused.error)),
-        }
+        qp.qp.post_one(&card).map_err(|error| refused_send(qp, work, error))
     })
+}
+
+/// A request as a card wants it, with these bytes, if it is one of those that are posted most, and right for certain. Where its bytes are is
+/// looked at when it is posted.
+#[inline(always)]
+fn plain<'b>(qp: &CardQueuePair, work: &Work<'_>, bytes: CardBytes<'b>) -> Option<SendWork<'b>> {
+    let (len, load) = match bytes {
+        CardBytes::Inline(bytes) => (bytes.len() as u64, Load::Inline(bytes.len())),
+        CardBytes::Pieces([piece]) => (piece.len(), Load::Pieces { count: 1, bytes: piece.len() }),
+        CardBytes::Pieces(_) => return None,
+    };
+    let (operation, message) = work.plain_operation(len)?;
+    let card = SendWork { id: work.name(), operation, bytes, flags: work.flags(), destination: None };
+    qp.allows(message, load).then_some(card)
 }
 
 #[cold]
@@ -41,16 +73,14 @@ pub(crate) fn send_all(
     wrong: Option<PostError>,
 ) -> Result<(), BatchError> {
     let mut taken = 0;
-    // The binding of a window of type 1 is a call of its own.
-    for list in
-        all.chunk_by(|one, other| one.binding_at_once().is_none() && other.binding_at_once().is_none())
-    {
-        let posted = match list {
-            [one] => send(qp, one).map_err(|error| (0, error)),
-            list => send_list(qp, list),
+    while taken < all.len() {
+        let left = &all[taken..];
+        let posted = match left[0].binding_at_once() {
+            // That is a call of its own.
+            Some(binding) => bind_at_once(qp, &left[0], &binding).map(|()| 1).map_err(|error| (0, error)),
+            None => send_list(qp, left),
         };
-        posted.map_err(|(more, error)| BatchError { taken: taken + more, given, error })?;
-        taken += list.len();
+        taken += posted.map_err(|(more, error)| BatchError { taken: taken + more, given, error })?;
     }
     match wrong {
         Some(error) => Err(BatchError { taken, given, error }),
@@ -58,40 +88,83 @@ pub(crate) fn send_all(
     }
 }
 
-/// Posts a list without bindings of type 1; how many were taken, and why the next was not.
-fn send_list<'a>(qp: &CardQueuePair, list: &[Work<'a>]) -> Result<(), (usize, PostError)> {
-    let mut wrong = None;
-    let mut pieces: Vec<Piece<'a>> = Vec::with_capacity(list.len());
-    let mut good = list;
-    for (at, work) in list.iter().enumerate() {
-        let added = work.with_card_pieces(|some| {
-            pieces.extend_from_slice(some);
-            Ok(())
-        });
-        if let Err(error) = added {
-            (good, wrong) = (&list[..at], Some(error));
-            break;
+/// Posts the beginning of a list, which is no binding of a window of type 1, up to the first that is: how many that is. If not all of it was
+/// taken, how much was, and why the next was not.
+fn send_list<'a>(qp: &CardQueuePair, list: &[Work<'a>]) -> Result<usize, (usize, PostError)> {
+    let mut count = 0;
+    let posted = qp.qp.post_described(|sends: &mut Sends<'_, 'a>| {
+        for work in list {
+            if !add_quickly(qp, work, sends)? && !add_slowly(qp, work, sends)? {
+                break;
+            }
+            count += 1;
+        }
+        Ok(())
+    });
+    match posted {
+        Ok(()) => Ok(count),
+        Err((taken, Stop::Work(error))) => Err((taken, error)),
+        Err((taken, Stop::Card(error))) => {
+            let by = PostTarget::QueuePair(qp.qp.qpn());
+            let explain = || list.get(taken).and_then(|work| explained(qp, work));
+            Err((taken, refusal(error, by, sends(qp), explain)))
         }
     }
-    let mut card = Vec::with_capacity(good.len());
-    let mut left = pieces.as_slice();
-    for work in good {
-        let (own, others) = left.split_at(work.piece_count());
-        left = others;
-        match work.card_work(own, |op, load| check(qp, work, op, load)) {
-            Ok(made) => card.push(made),
-            Err(error) => {
-                wrong = Some(error);
-                break;
+}
+
+/// Why a list ends before its end.
+enum Stop {
+    Work(PostError),
+    Card(PostWorkError),
+}
+
+impl From<PostWorkError> for Stop {
+    fn from(error: PostWorkError) -> Self {
+        Self::Card(error)
+    }
+}
+
+/// Adds a request to a list if nothing is special about it.
+#[inline(always)]
+fn add_quickly<'a>(qp: &CardQueuePair, work: &Work<'a>, sends: &mut Sends<'_, 'a>) -> Result<bool, Stop> {
+    match work.plain_bytes() {
+        None => return Ok(false),
+        Some(Plain::Inline(bytes)) => match plain(qp, work, CardBytes::Inline(bytes)) {
+            Some(card) => sends.add(&card)?,
+            None => return Ok(false),
+        },
+        Some(Plain::Piece(piece)) => {
+            let pieces = [piece];
+            match plain(qp, work, CardBytes::Pieces(&pieces)) {
+                Some(card) => sends.add_gathered(&card, &pieces)?,
+                None => return Ok(false),
             }
         }
     }
-    let posted = qp.qp.post_send(&card);
-    posted.map_err(|PostWorkListError { taken, error, .. }| {
-        let by = PostTarget::QueuePair(qp.qp.qpn());
-        (taken, refusal(error, by, sends(qp), || list.get(taken).and_then(|work| explained(qp, work))))
-    })?;
-    wrong.map_or(Ok(()), |error| Err((card.len(), error)))
+    Ok(true)
+}
+
+/// The same of any other; a binding of a window of type 1 is not added.
+#[inline(never)]
+fn add_slowly<'a>(qp: &CardQueuePair, work: &Work<'a>, sends: &mut Sends<'_, 'a>) -> Result<bool, Stop> {
+    if work.binding_at_once().is_some() {
+        return Ok(false);
+    }
+    let judge = |op: &SendOp, load| check(qp, work, op, load);
+    if work.inline().is_some() {
+        // None: what was found wrong is told before.
+        work.with_card_pieces(|_| Ok(())).map_err(Stop::Work)?;
+        sends.add(&work.card_work(&[], judge).map_err(Stop::Work)?)?;
+        return Ok(true);
+    }
+    let mut added = Ok(());
+    let described = work.with_card_pieces(|pieces| {
+        added = sends.add_gathered(&work.card_work(pieces, judge)?, pieces);
+        Ok(())
+    });
+    described.map_err(Stop::Work)?;
+    added?;
+    Ok(true)
 }
 
 /// A queue of a card that takes receives.

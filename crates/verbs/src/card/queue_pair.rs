@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use ferroce_device::{AddressVector, QpState};
 use ferroce_system::{CallError, QueuePairOptions};
 use ferroce_transport::{
-    AttributeMask, Attributes, Caps, Counters, Limits, ModifyError, PostRules, State, check_attributes,
+    AttributeMask, Attributes, Caps, Counters, Limits, Load, Message, ModifyError, PostRules, ShortRules,
+    State, check_attributes,
 };
 use ferroce_wire::{Gid, QKey, Service};
 
@@ -25,6 +26,8 @@ pub(crate) struct CardQueuePair {
     pub(crate) shared_queue: Option<Arc<CardSharedQueue>>,
     /// What can be told of a request whatever state it is in.
     pub(crate) fixed: PostRules,
+    /// The same for the requests that are posted most.
+    short: ShortRules,
     /// READs and atomics that may be under way, as far as the program has said so itself.
     reads: AtomicU8,
     /// What the program gave: a card does not tell all of it.
@@ -97,6 +100,7 @@ impl CardQueuePair {
         Ok(Arc::new(Self {
             qp,
             fixed,
+            short: fixed.short(),
             reads: AtomicU8::new(u8::MAX),
             card: Arc::clone(card),
             send_cq: Arc::clone(parts.send_cq),
@@ -250,6 +254,13 @@ impl CardQueuePair {
         }
         let group = group.ip();
         if group.is_multicast() { Ok(()) } else { Err(RouteError::NotAGroup(group).into()) }
+    }
+
+    /// Whether such a request without an address is right for certain, whatever state the queue pair is in.
+    #[inline(always)]
+    pub(crate) fn allows(&self, message: Message, load: Load) -> bool {
+        let may_read = !matches!(message, Message::Read) || self.reads.load(Ordering::Relaxed) > 0;
+        self.short.allow(message, load) && may_read
     }
 
     /// By what READs and atomics are judged before they are posted, whatever state the queue pair is in; other work by `fixed`.
