@@ -204,6 +204,46 @@ impl Flow {
         if seen == computed { Ok(()) } else { Err(ParseError::BadIcrc { seen, computed }) }
     }
 
+    /// As [`seal`](Self::seal), with another way to the CRC, which is asked first: it gets the register that the first byte meets,
+    /// and the bytes, and may leave them to the usual way.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub fn seal_by(
+        &self,
+        packet: &mut [u8],
+        ip_id: u16,
+        crc: impl FnOnce(u32, &[u8]) -> Option<u32>,
+    ) -> Result<(), BufferTooSmall> {
+        let have = packet.len();
+        match packet.split_last_chunk_mut() {
+            Some((covered, icrc)) if covered.len() >= Bth::LEN => {
+                *icrc = self.seed(have, ip_id).icrc_by(covered, crc).to_le_bytes();
+                Ok(())
+            }
+            _ => Err(BufferTooSmall { need: Bth::LEN + ICRC_LEN, have }),
+        }
+    }
+
+    /// Whether [`verify`](Self::verify) would find the ICRC right; with another way to the CRC, as [`seal_by`](Self::seal_by)
+    /// has it.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_right_by(
+        &self,
+        packet: &[u8],
+        ip_id: u16,
+        crc: impl FnOnce(u32, &[u8]) -> Option<u32>,
+    ) -> bool {
+        match packet.split_last_chunk() {
+            Some((covered, icrc)) if covered.len() >= Bth::LEN => {
+                self.seed(packet.len(), ip_id).icrc_by(covered, crc) == u32::from_le_bytes(*icrc)
+            }
+            _ => false,
+        }
+    }
+
     /// The ICRC that `packet` carries and the one that its bytes give.
     ///
     /// # Errors
@@ -265,9 +305,22 @@ impl Seed {
         digest.finish()
     }
 
+    /// As [`icrc`](Self::icrc), by another way if that takes it.
+    #[inline(always)]
+    fn icrc_by(self, covered: &[u8], crc: impl FnOnce(u32, &[u8]) -> Option<u32>) -> u32 {
+        let register = self.register(covered.get(Bth::VARIANT_BYTE).copied().unwrap_or(0));
+        crc(register, covered).unwrap_or_else(|| self.icrc(covered))
+    }
+
+    /// The register that the first byte of the packet meets.
+    #[inline(always)]
+    fn register(self, variant_byte: u8) -> u32 {
+        !(self.0 ^ VARIANT_BYTE_AS_ONES[usize::from(variant_byte)])
+    }
+
     #[inline]
     fn icrc_of_short(self, covered: &[u8; SHORT]) -> u32 {
-        let register = !(self.0 ^ VARIANT_BYTE_AS_ONES[usize::from(covered[Bth::VARIANT_BYTE])]);
+        let register = self.register(covered[Bth::VARIANT_BYTE]);
         let mut first = [0; SHORT];
         first[..4].copy_from_slice(&register.to_le_bytes());
         let bytes = covered.iter().zip(first).zip(&SHORT_EFFECTS);
@@ -382,6 +435,34 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn another_way_to_the_crc_gets_what_it_needs_and_may_leave_it() {
+        let flow = Flow::of(&v4(3, true), &UDP);
+        // The register is that of CRC-32, before its end is turned round.
+        let by_hasher = |register: u32, bytes: &[u8]| {
+            let mut hasher = Hasher::new_with_initial(!register);
+            hasher.update(bytes);
+            Some(hasher.finalize())
+        };
+        for len in 16..80 {
+            let mut expected = [0x3c; 80];
+            expected[4] = 0xc0;
+            let (mut left, mut taken) = (expected, expected);
+            flow.seal(&mut expected[..len], 3).unwrap();
+            flow.seal_by(&mut left[..len], 3, |_, _| None).unwrap();
+            flow.seal_by(&mut taken[..len], 3, by_hasher).unwrap();
+            assert_eq!((left, taken), (expected, expected));
+            assert!(flow.is_right_by(&expected[..len], 3, by_hasher));
+            assert!(flow.is_right_by(&expected[..len], 3, |_, _| None));
+            assert!(!flow.is_right_by(&expected[..len], 4, by_hasher));
+            expected[len - 5] ^= 1;
+            assert!(!flow.is_right_by(&expected[..len], 3, by_hasher));
+            assert!(!flow.is_right_by(&expected[..len], 3, |_, _| None));
+        }
+        assert!(!flow.is_right_by(&[0; 15], 3, by_hasher));
+        assert!(flow.seal_by(&mut [0; 15], 3, by_hasher).is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! what a turn does around it, as far as it does anything; whatever is out of the ordinary is left to a turn.
 
 use ferroce_fabric::{Path, Toward};
-use ferroce_memory::Passes;
+use ferroce_memory::{Passes, ShortCrc};
 use ferroce_progress::Posting;
 use ferroce_switchboard::slot_of;
 use ferroce_transport::{Accessor, DataSink, PayloadSource, ReceiveRequest, SendFlags, SendRequest};
@@ -60,10 +60,10 @@ impl Engine {
         let now = tables.now;
         let window = windows.get(entry.window);
         let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
-        let passes = port.passes;
+        let (passes, crc) = (port.passes, port.crc);
         let sent = port.alone(RUN, way).and_then(|(buffer, way)| {
             let mut run =
-                Run { buffer, flow: &way.flow, by, passes, len: 0, packets: 0, segment: 0, slot: 0 };
+                Run { buffer, flow: &way.flow, by, passes, crc, len: 0, packets: 0, segment: 0, slot: 0 };
             let is_sent = entry.machine.post_alone(now, request, window, &mut host, &mut run);
             is_sent.then_some((run.slot, run.segment, run.len, run.packets))
         });
@@ -95,6 +95,7 @@ struct Run<'a> {
     /// Whose memory the payload is.
     by: Accessor,
     passes: Passes,
+    crc: ShortCrc,
     /// Bytes.
     len: usize,
     packets: usize,
@@ -119,7 +120,7 @@ impl DataSink<View<'_>> for &mut Run<'_> {
             return false;
         }
         // Cannot fail: every packet has room for a header and an ICRC.
-        let _ = self.flow.seal(buffer, place);
+        let _ = self.flow.seal_by(buffer, place, |before, bytes| self.crc.of(before, bytes));
         if is_first {
             self.segment = len;
             self.slot = slot_of(data.dest_qp);

@@ -161,7 +161,8 @@ impl Engine {
     #[inline(always)]
     fn take_familiar<'a>(&mut self, datagram: &Received, bytes: &'a [u8]) -> Begun<'a> {
         let mut begun = Begun { packets: 0, touched: None, rest: bytes, is_refused: false };
-        let Self { qps, tables, windows, familiar, .. } = self;
+        let Self { qps, tables, windows, familiar, port, .. } = self;
+        let crc = port.crc;
         let Some(Familiar { ends, flow, dest }) = familiar else { return begun };
         if ends.source != datagram.source || ends.local != datagram.local || tables.is_recorded() {
             return begun;
@@ -182,7 +183,7 @@ impl Engine {
             }
             if !entry.machine.passes_over(data) {
                 let place = u16::try_from(begun.packets).unwrap_or(0);
-                begun.is_refused = flow.verify(packet, place).is_err()
+                begun.is_refused = !flow.is_right_by(packet, place, |before, bytes| crc.of(before, bytes))
                     || !entry.machine.take_data(now, data, payload, window, &mut host);
                 if begun.is_refused {
                     break;
@@ -225,7 +226,7 @@ impl Engine {
             let ends = Ends { source: datagram.source, local: datagram.local };
             self.familiar = (is_usual && self.is_plain()).then_some(Familiar { ends, flow, dest });
         }
-        let Self { qps, tables, windows, .. } = self;
+        let Self { qps, tables, windows, port, .. } = self;
         let entry = qps.get(dest)?;
         if entry.machine.passes_over(data) {
             if tables.is_recorded() {
@@ -233,7 +234,10 @@ impl Engine {
             }
             return Some(index_of(dest));
         }
-        flow.verify(bytes, u16::try_from(place).unwrap_or(0)).ok()?;
+        let place = u16::try_from(place).unwrap_or(0);
+        if !flow.is_right_by(bytes, place, |before, bytes| port.crc.of(before, bytes)) {
+            return None;
+        }
         if tables.is_recorded() {
             recorded::came(tables, entry, (bytes, payload.len()), mark(datagram));
             run.told = true;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 use ferroce_fabric::{Fabric, Inbox, Outbox, Route, Sent, Toward};
-use ferroce_memory::{Opened, Passes, Place};
+use ferroce_memory::{Opened, Passes, Place, ShortCrc};
 use ferroce_switchboard::slot_of;
 use ferroce_transport::{Access, Accessor, DataSink, PayloadSource, Transmit};
 use ferroce_wire::{Bth, DataPacket, DataVerb, Digest, ICRC_LEN, Seed, SendTail};
@@ -30,6 +30,8 @@ pub(crate) struct Port {
     limits: (usize, usize),
     /// How payloads come into packets.
     pub(crate) passes: Passes,
+    /// How the CRC of short packets is found.
+    pub(super) crc: ShortCrc,
     /// What goes through memory instead.
     pub(crate) lanes: Lanes,
     /// What is not used any more, but kept open: the kernel counts the sockets of a device.
@@ -55,7 +57,8 @@ impl Port {
         let limits = limits(&*fabric);
         let outbox = Outbox::new(OUTBOX_BYTES, OUTBOX_RUNS);
         let lanes = Lanes::new(slot);
-        Self { fabric, outbox, limits, passes: Passes::faster(), lanes, failed: None }
+        let (passes, crc) = (Passes::faster(), ShortCrc::new());
+        Self { fabric, outbox, limits, passes, crc, lanes, failed: None }
     }
 
     /// Lets go of the network: from now on everything is lost.
@@ -226,7 +229,8 @@ impl Port {
     fn added(&mut self, cargo: Cargo, place: usize, way: &Way) {
         if let Some(buffer) = self.outbox.room(cargo.len) {
             // Cannot fail: every packet has room for a header and an ICRC.
-            let _ = way.flow.seal(buffer, identification(place));
+            let _ =
+                way.flow.seal_by(buffer, identification(place), |before, bytes| self.crc.of(before, bytes));
             self.sealed(cargo, place, way);
         }
     }
