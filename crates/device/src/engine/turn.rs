@@ -414,6 +414,7 @@ impl Engine {
         // a completion queue as large as its queues never overflows. The rest is free at once.
         let sends_told = std::mem::take(&mut entry.tally.sends);
         let receives_told = std::mem::take(&mut entry.tally.receives);
+        let receives_handed = std::mem::take(&mut entry.tally.receives_handed);
         let standing = entry.machine.standing();
         let done = entry.counted - standing.sends.min(entry.counted);
         entry.counted -= done;
@@ -422,6 +423,9 @@ impl Engine {
         // A receive that was taken ends with a completion, sooner or later, unless it was reset.
         let done = entry.counted_receives - standing.receives.min(entry.counted_receives);
         entry.counted_receives -= done;
+        if receives_handed > 0 {
+            entry.shared.heard(0, receives_handed);
+        }
         if entry.machine.state() == State::Reset {
             entry.shared.receives_retired(done.saturating_sub(receives_told));
         }
@@ -561,6 +565,7 @@ impl Engine {
     pub(super) fn give_up(&mut self) {
         self.broken = true;
         self.not_plain();
+        self.tables.take_back_hand();
         self.port.fail();
         self.inbox = Inbox::new(INBOX);
         self.scratch = vec![0; ferroce_wire::MAX_PACKET_LEN].into();
