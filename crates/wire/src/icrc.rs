@@ -104,6 +104,48 @@ enum Family {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(u32);
 
+/// The seeds that were asked for last, one for each of the first places in a run: packets to and from a peer are mostly as long as
+/// those before them.
+#[derive(Clone, Copy, Debug)]
+pub struct Seeds([Known; 2]);
+
+/// A seed, and what it is for.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    flow: Flow,
+    packet_len: usize,
+    seed: Seed,
+}
+
+impl Seeds {
+    /// None yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        let flow = Flow { base: 0, family: Family::V6 };
+        // No packet is as long.
+        Self([Known { flow, packet_len: usize::MAX, seed: Seed(0) }; 2])
+    }
+
+    /// What [`Flow::seed`] says of a packet of this length with this place in its run as its identification.
+    #[inline(always)]
+    pub fn of(&mut self, flow: &Flow, packet_len: usize, place: u16) -> Seed {
+        match self.0.get_mut(usize::from(place)) {
+            Some(known) if known.packet_len == packet_len && known.flow == *flow => known.seed,
+            Some(known) => {
+                *known = Known { flow: *flow, packet_len, seed: flow.seed(packet_len, place) };
+                known.seed
+            }
+            None => flow.seed(packet_len, place),
+        }
+    }
+}
+
+impl Default for Seeds {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Flow {
     /// Packets between these addresses and ports that may not be fragmented (as
     /// devices send RoCEv2), or `None` if one is IPv4 and the other IPv6.
@@ -204,46 +246,6 @@ impl Flow {
         if seen == computed { Ok(()) } else { Err(ParseError::BadIcrc { seen, computed }) }
     }
 
-    /// As [`seal`](Self::seal), with another way to the CRC, which is asked first: it gets the register that the first byte meets,
-    /// and the bytes, and may leave them to the usual way.
-    ///
-    /// # Errors
-    /// As there.
-    #[inline(always)]
-    pub fn seal_by(
-        &self,
-        packet: &mut [u8],
-        ip_id: u16,
-        crc: impl FnOnce(u32, &[u8]) -> Option<u32>,
-    ) -> Result<(), BufferTooSmall> {
-        let have = packet.len();
-        match packet.split_last_chunk_mut() {
-            Some((covered, icrc)) if covered.len() >= Bth::LEN => {
-                *icrc = self.seed(have, ip_id).icrc_by(covered, crc).to_le_bytes();
-                Ok(())
-            }
-            _ => Err(BufferTooSmall { need: Bth::LEN + ICRC_LEN, have }),
-        }
-    }
-
-    /// Whether [`verify`](Self::verify) would find the ICRC right; with another way to the CRC, as [`seal_by`](Self::seal_by)
-    /// has it.
-    #[inline(always)]
-    #[must_use]
-    pub fn is_right_by(
-        &self,
-        packet: &[u8],
-        ip_id: u16,
-        crc: impl FnOnce(u32, &[u8]) -> Option<u32>,
-    ) -> bool {
-        match packet.split_last_chunk() {
-            Some((covered, icrc)) if covered.len() >= Bth::LEN => {
-                self.seed(packet.len(), ip_id).icrc_by(covered, crc) == u32::from_le_bytes(*icrc)
-            }
-            _ => false,
-        }
-    }
-
     /// The ICRC that `packet` carries and the one that its bytes give.
     ///
     /// # Errors
@@ -303,6 +305,41 @@ impl Seed {
         let mut digest = self.digest(covered.get(Bth::VARIANT_BYTE).copied().unwrap_or(0));
         digest.update(covered);
         digest.finish()
+    }
+
+    /// Writes the ICRC into the last four bytes of a packet that this is the seed of, as [`Flow::seal`] does, with another way to the
+    /// CRC. That is asked first: it gets the register that the first byte meets, and the bytes, and may leave them to the usual
+    /// way.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub fn seal_by(
+        self,
+        packet: &mut [u8],
+        crc: impl FnOnce(u32, &[u8]) -> Option<u32>,
+    ) -> Result<(), BufferTooSmall> {
+        let have = packet.len();
+        match packet.split_last_chunk_mut() {
+            Some((covered, icrc)) if covered.len() >= Bth::LEN => {
+                *icrc = self.icrc_by(covered, crc).to_le_bytes();
+                Ok(())
+            }
+            _ => Err(BufferTooSmall { need: Bth::LEN + ICRC_LEN, have }),
+        }
+    }
+
+    /// Whether the ICRC of a packet that this is the seed of is right, as [`Flow::verify`] has it; with another way to the CRC, as
+    /// [`seal_by`](Self::seal_by) has it.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_right_by(self, packet: &[u8], crc: impl FnOnce(u32, &[u8]) -> Option<u32>) -> bool {
+        match packet.split_last_chunk() {
+            Some((covered, icrc)) if covered.len() >= Bth::LEN => {
+                self.icrc_by(covered, crc) == u32::from_le_bytes(*icrc)
+            }
+            _ => false,
+        }
     }
 
     /// As [`icrc`](Self::icrc), by another way if that takes it.
@@ -449,20 +486,33 @@ mod tests {
         for len in 16..80 {
             let mut expected = [0x3c; 80];
             expected[4] = 0xc0;
+            let seed = flow.seed(len, 3);
             let (mut left, mut taken) = (expected, expected);
             flow.seal(&mut expected[..len], 3).unwrap();
-            flow.seal_by(&mut left[..len], 3, |_, _| None).unwrap();
-            flow.seal_by(&mut taken[..len], 3, by_hasher).unwrap();
+            seed.seal_by(&mut left[..len], |_, _| None).unwrap();
+            seed.seal_by(&mut taken[..len], by_hasher).unwrap();
             assert_eq!((left, taken), (expected, expected));
-            assert!(flow.is_right_by(&expected[..len], 3, by_hasher));
-            assert!(flow.is_right_by(&expected[..len], 3, |_, _| None));
-            assert!(!flow.is_right_by(&expected[..len], 4, by_hasher));
+            assert!(seed.is_right_by(&expected[..len], by_hasher));
+            assert!(seed.is_right_by(&expected[..len], |_, _| None));
+            assert!(!flow.seed(len, 4).is_right_by(&expected[..len], by_hasher));
             expected[len - 5] ^= 1;
-            assert!(!flow.is_right_by(&expected[..len], 3, by_hasher));
-            assert!(!flow.is_right_by(&expected[..len], 3, |_, _| None));
+            assert!(!seed.is_right_by(&expected[..len], by_hasher));
+            assert!(!seed.is_right_by(&expected[..len], |_, _| None));
         }
-        assert!(!flow.is_right_by(&[0; 15], 3, by_hasher));
-        assert!(flow.seal_by(&mut [0; 15], 3, by_hasher).is_err());
+        assert!(!flow.seed(15, 3).is_right_by(&[0; 15], by_hasher));
+        assert!(flow.seed(15, 3).seal_by(&mut [0; 15], by_hasher).is_err());
+    }
+
+    #[test]
+    fn seeds_that_are_known_are_those_that_are_computed() {
+        let flows = [v4(0, true), v6(), v4(0, false)].map(|ip| Flow::of(&ip, &UDP));
+        let mut seeds = Seeds::new();
+        for round in 0..500_usize {
+            // Each of these stays for a while, and comes back.
+            let (flow, len, place) = (&flows[round / 7 % 3], 16 + 4 * (round / 5 % 4), round / 3 % 4);
+            let place = u16::try_from(place).unwrap();
+            assert_eq!(seeds.of(flow, len, place), flow.seed(len, place), "round {round}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use ferroce_fabric::{Fabric, Inbox, Outbox, Route, Sent, Toward};
 use ferroce_memory::{Opened, Passes, Place, ShortCrc};
 use ferroce_switchboard::slot_of;
 use ferroce_transport::{Access, Accessor, DataSink, PayloadSource, Transmit};
-use ferroce_wire::{Bth, DataPacket, DataVerb, Digest, ICRC_LEN, Seed, SendTail};
+use ferroce_wire::{Bth, DataPacket, DataVerb, Digest, ICRC_LEN, Seed, Seeds, SendTail};
 
 use super::host::{Tables, View};
 use super::lanes::Lanes;
@@ -32,6 +32,9 @@ pub(crate) struct Port {
     pub(crate) passes: Passes,
     /// How the CRC of short packets is found.
     pub(super) crc: ShortCrc,
+    /// The beginnings of the CRCs of packets that come, and of those that leave by themselves.
+    pub(super) seeds: Seeds,
+    pub(super) seeds_out: Seeds,
     /// What goes through memory instead.
     pub(crate) lanes: Lanes,
     /// What is not used any more, but kept open: the kernel counts the sockets of a device.
@@ -58,7 +61,8 @@ impl Port {
         let outbox = Outbox::new(OUTBOX_BYTES, OUTBOX_RUNS);
         let lanes = Lanes::new(slot);
         let (passes, crc) = (Passes::faster(), ShortCrc::new());
-        Self { fabric, outbox, limits, passes, crc, lanes, failed: None }
+        let (seeds, seeds_out) = Default::default();
+        Self { fabric, outbox, limits, passes, crc, seeds, seeds_out, lanes, failed: None }
     }
 
     /// Lets go of the network: from now on everything is lost.
@@ -104,11 +108,15 @@ impl Port {
 
     /// Room for a run of up to so many bytes that is to leave by itself, and the way that it takes. Else nothing has changed.
     #[inline(always)]
-    pub(super) fn alone<'a>(&'a mut self, len: usize, way: &'a mut Way) -> Option<(&'a mut [u8], &'a Way)> {
+    pub(super) fn alone<'a>(
+        &'a mut self,
+        len: usize,
+        way: &'a mut Way,
+    ) -> Option<(&'a mut [u8], &'a mut Seeds, &'a Way)> {
         if self.limits.0 < 2 || !self.outbox.is_empty() || !way.is_ready(&mut *self.fabric) {
             return None;
         }
-        Some((self.outbox.room_alone(len)?, way))
+        Some((self.outbox.room_alone(len)?, &mut self.seeds_out, way))
     }
 
     /// Sends a run that was written into the room of [`alone`](Self::alone): its first packet has `segment` bytes.
@@ -229,8 +237,8 @@ impl Port {
     fn added(&mut self, cargo: Cargo, place: usize, way: &Way) {
         if let Some(buffer) = self.outbox.room(cargo.len) {
             // Cannot fail: every packet has room for a header and an ICRC.
-            let _ =
-                way.flow.seal_by(buffer, identification(place), |before, bytes| self.crc.of(before, bytes));
+            let seed = way.flow.seed(buffer.len(), identification(place));
+            let _ = seed.seal_by(buffer, |before, bytes| self.crc.of(before, bytes));
             self.sealed(cargo, place, way);
         }
     }

@@ -543,22 +543,37 @@ impl Engine {
         if let Some(record) = &mut self.tables.record {
             record.tick();
         }
+        let mut begun = None;
+        // So it is with most: there is nothing to be moved about.
+        if let Some((only, len)) = self.take_only(around) {
+            if let Some(packets) = self.has_taken(only, len) {
+                self.note_taken(len, packets, around);
+                return Turned { received: packets, more: self.inbox.is_full(), unsent: false };
+            }
+            begun = Some(only);
+        }
         let inbox = std::mem::replace(&mut self.inbox, Inbox::new(0));
         let mut received = 0;
         for (datagram, bytes) in inbox.iter() {
-            let packets = self.take_datagram(datagram, bytes, around);
+            let packets = self.take_datagram(datagram, bytes, begun.take(), around);
             received += packets;
-            self.held += bytes.len().max(packets * PACKET_BYTES);
-            if self.held >= STREAM_BYTES && !self.owing.is_empty() {
-                self.held = 0;
-                self.queue_owing();
-                self.transmit(Acks::Send, around);
-                self.port.flush(&mut self.counters);
-            }
+            self.note_taken(bytes.len(), packets, around);
         }
         let more = inbox.is_full();
         self.inbox = inbox;
         Turned { received, more, unsent: false }
+    }
+
+    /// Notes that so much was taken in: a peer that sends a stream is told now and then how far that has come.
+    #[inline(always)]
+    fn note_taken(&mut self, bytes: usize, packets: usize, around: &Engines) {
+        self.held += bytes.max(packets * PACKET_BYTES);
+        if self.held >= STREAM_BYTES && !self.owing.is_empty() {
+            self.held = 0;
+            self.queue_owing();
+            self.transmit(Acks::Send, around);
+            self.port.flush(&mut self.counters);
+        }
     }
 
     /// A turn panicked and did not come to its end: nothing here can be trusted. All work fails.
