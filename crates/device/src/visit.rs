@@ -143,9 +143,9 @@ impl<'a> Visit<'a> {
         let (engines, driver) = (self.engines, &self.station.driver);
         // Mostly nothing is to be done outside, and no thread has rung.
         if self.inside.has_nothing_to_tell() {
-            let next = self.inside.wants_to_run_at();
+            let next = self.inside.wants_to_run_at_nanos();
             match self.leave_at_rest() {
-                Ok(()) => return driver.needed_at(next),
+                Ok(()) => return driver.needed_at_nanos(next),
                 Err(visit) => self = visit,
             }
         }

@@ -82,12 +82,12 @@ mod blocks {
     const QUOTIENT: i64 = 0x1_f701_1641;
 
     pub(super) fn can_multiply() -> bool {
-        is_x86_feature_detected!("pclmulqdq") && is_x86_feature_detected!("sse4.1")
+        is_x86_feature_detected!("pclmulqdq") && is_x86_feature_detected!("avx")
     }
 
     /// # Safety
     /// [`can_multiply`] said yes. `bytes` are a block or more, and a multiple of four.
-    #[target_feature(enable = "pclmulqdq,sse2,sse4.1")]
+    #[target_feature(enable = "pclmulqdq,avx")]
     pub(super) unsafe fn crc(register: u32, bytes: &[u8]) -> u32 {
         let Some(first) = bytes.first_chunk() else { return !register };
         let first = _mm_xor_si128(load(first), _mm_cvtsi32_si128(register.cast_signed()));
@@ -109,7 +109,7 @@ mod blocks {
     }
 
     #[inline]
-    #[target_feature(enable = "sse2")]
+    #[target_feature(enable = "avx")]
     fn load(block: &[u8; BLOCK]) -> __m128i {
         // SAFETY: a block has the 16 bytes that are read, and they need no alignment.
         unsafe { _mm_loadu_si128(block.as_ptr().cast()) }
@@ -117,7 +117,7 @@ mod blocks {
 
     /// The remainder of a block.
     #[inline]
-    #[target_feature(enable = "pclmulqdq,sse2,sse4.1")]
+    #[target_feature(enable = "pclmulqdq,avx")]
     fn reduce(sum: __m128i, by_block: __m128i) -> u32 {
         let low_word = _mm_set_epi32(0, 0, 0, -1);
         // 16 bytes to 12, and these to 8.

@@ -317,6 +317,7 @@ impl ReceiveQueue {
     }
 
     /// Appends a request. False, and nothing changed, if the queue is full or the request has too many pieces.
+    #[inline]
     pub fn push(&mut self, id: u64, sges: &[Sge]) -> bool {
         let Ok(count) = u8::try_from(sges.len()) else { return false };
         if self.len() >= self.depth || sges.len() > self.max_sge {

@@ -61,21 +61,24 @@ impl Familiar {
         while let Some(rest) = bytes.get(begun.bytes..).filter(|rest| !rest.is_empty()) {
             let packet = rest.get(..segment).unwrap_or(rest);
             let place = u16::try_from(begun.packets).unwrap_or(0);
+            let (machine, flow) = (&mut entry.machine, &self.flow);
+            let send = DataPacket::parse_send(packet, dest).filter(|_| !machine.may_pass_over());
+            let ack = if send.is_none() { DataPacket::parse_ack(packet, dest) } else { None };
+            let is_lone = send.is_some() || ack.is_some();
             let mut is_right = || {
-                let seed = port.seeds.of(&self.flow, packet.len(), place);
+                let seed = port.seeds.of(flow, packet.len(), place);
                 seed.is_right_by(packet, |before, bytes| crc.of(before, bytes))
             };
-            let machine = &mut entry.machine;
-            let taken = if let Some((head, payload)) = DataPacket::parse_send(packet, dest)
-                && !machine.may_pass_over()
-            {
+            let taken = if is_lone {
+                // Nothing is placed, and nothing believed, before this.
                 is_right()
-                    && (machine.take_send(now, &head, payload, window, &mut host)
-                        || take_any(machine, now, packet, window, &mut host))
-            } else if let Some(ack) = DataPacket::parse_ack(packet, dest) {
-                is_right()
-                    && (machine.take_only_ack(now, &ack, window, &mut host)
-                        || take_any(machine, now, packet, window, &mut host))
+                    && (match (&send, &ack) {
+                        (Some((head, payload)), _) => {
+                            machine.take_send(now, head, payload, window, &mut host)
+                        }
+                        (None, Some(ack)) => machine.take_only_ack(now, ack, window, &mut host),
+                        (None, None) => false,
+                    } || take_any(machine, now, packet, window, &mut host))
             } else {
                 match DataPacket::parse(packet) {
                     None => false,
@@ -83,7 +86,8 @@ impl Familiar {
                     Some((data, _)) if data.dest_qp != dest => return begun,
                     Some((data, payload)) => {
                         machine.passes_over(&data)
-                            || (is_right() && machine.take_data(now, &data, payload, window, &mut host))
+                            || (flow.verify(packet, place).is_ok()
+                                && machine.take_data(now, &data, payload, window, &mut host))
                     }
                 }
             };

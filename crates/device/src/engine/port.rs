@@ -28,6 +28,8 @@ pub(crate) struct Port {
     outbox: Outbox,
     /// How packets may leave together, as the fabric said after it last sent some.
     limits: (usize, usize),
+    /// The port that packets can always leave from, as the fabric said in the last whole turn.
+    own_port: Option<u16>,
     /// How payloads come into packets.
     pub(crate) passes: Passes,
     /// How the CRC of short packets is found.
@@ -62,7 +64,7 @@ impl Port {
         let lanes = Lanes::new(slot);
         let (passes, crc) = (Passes::faster(), ShortCrc::new());
         let (seeds, seeds_out) = Default::default();
-        Self { fabric, outbox, limits, passes, crc, seeds, seeds_out, lanes, failed: None }
+        Self { fabric, outbox, limits, own_port: None, passes, crc, seeds, seeds_out, lanes, failed: None }
     }
 
     /// Lets go of the network: from now on everything is lost.
@@ -82,6 +84,7 @@ impl Port {
     }
 
     /// Sends what waits.
+    #[inline]
     pub(crate) fn flush(&mut self, counters: &mut DeviceCounters) {
         if !self.outbox.is_empty() {
             self.flush_wire(counters);
@@ -113,10 +116,16 @@ impl Port {
         len: usize,
         way: &'a mut Way,
     ) -> Option<(&'a mut [u8], &'a mut Seeds, &'a Way)> {
-        if self.limits.0 < 2 || !self.outbox.is_empty() || !way.is_ready(&mut *self.fabric) {
+        let is_ready = way.leaves_from(self.own_port) || way.is_ready(&mut *self.fabric);
+        if self.limits.0 < 2 || !self.outbox.is_empty() || !is_ready {
             return None;
         }
         Some((self.outbox.room_alone(len)?, &mut self.seeds_out, way))
+    }
+
+    /// Asks the fabric what it can always do.
+    pub(super) fn ask_fabric(&mut self) {
+        self.own_port = self.fabric.own_port();
     }
 
     /// Sends a run that was written into the room of [`alone`](Self::alone): its first packet has `segment` bytes.
@@ -128,6 +137,15 @@ impl Port {
         packets: usize,
         counters: &mut DeviceCounters,
     ) {
+        if let Some(bytes) = self.outbox.room_alone(len)
+            && let Some(is_sent) = self.fabric.send_alone(to.route, bytes, segment, packets)
+        {
+            counters.send_calls += 1;
+            if is_sent {
+                counters.packets_sent += packets as u64;
+                return;
+            }
+        }
         self.outbox.commit_alone(to, (segment, len), packets);
         let sent = self.fabric.send(&mut self.outbox);
         // How long runs may be changes with one that is refused.
@@ -465,6 +483,12 @@ impl Way {
             self.leave_from(port);
         }
         true
+    }
+
+    /// Whether packets leave from this port, and are wanted to: then nothing has to be asked for.
+    #[inline(always)]
+    fn leaves_from(&self, own: Option<u16>) -> bool {
+        own == Some(self.wanted_port) && self.wanted_port == self.route.source_port
     }
 
     /// Packets leave from another port from now on.

@@ -129,7 +129,9 @@ impl Engine {
         self.answer(&turned, around);
         self.port.flush(&mut self.counters);
         self.gather.left();
-        self.tables.settle();
+        if !self.tables.is_settled() {
+            self.tables.settle();
+        }
         turned.unsent = !self.ready.is_empty();
         self.turning = false;
         turned
@@ -161,6 +163,20 @@ impl Engine {
         let held = self.port.fabric.holds_packets().then(|| self.tables.now + HELD);
         let stamps = self.follow.waits().then(|| self.tables.now + stamps::LOOK);
         sooner(sooner(sooner(soon, held), stamps), self.port.lanes.look_at())
+    }
+
+    /// As [`wants_to_run_at`](Self::wants_to_run_at) in nanoseconds, of which the last is never; for an engine that has [nothing to
+    /// tell](Self::has_nothing_to_tell), so that no event waits for company.
+    #[inline]
+    pub(crate) fn wants_to_run_at_nanos(&self) -> u64 {
+        if !self.is_plain() {
+            return self.wants_to_run_at().map_or(u64::MAX, Time::nanos);
+        }
+        let timer = self.timers.next().map_or(u64::MAX, Time::nanos);
+        if self.owing.is_empty() {
+            return timer;
+        }
+        timer.min(self.kept_until.unwrap_or(self.tables.now + ACK_RIDE).nanos())
     }
 
     /// Those that found no room in a lane look again.
@@ -338,13 +354,10 @@ impl Engine {
     /// want to be called later, or have failed.
     pub(crate) fn after(&mut self, index: u16) {
         // Those that waited for what this one has no longer under way come before it.
-        self.note(index);
+        let Some(has_to_send) = self.note_and_look(index) else { return };
         // Most packets that come leave nothing to send but an acknowledgement, which waits with those that are owed. A record
         // also hears what a queue pair waits for.
-        let is_recorded = self.tables.is_recorded();
-        if let Some(entry) = self.qps.by_index(index)
-            && (entry.has_to_send() || is_recorded)
-        {
+        if has_to_send || self.tables.is_recorded() {
             self.queue(index);
         }
     }
@@ -404,8 +417,14 @@ impl Engine {
 
     /// As [`after`](Self::after), when there is nothing to send.
     pub(crate) fn note(&mut self, index: u16) {
+        self.note_and_look(index);
+    }
+
+    /// As [`note`](Self::note); and whether there is something to send all the same. `None` if the queue pair is gone.
+    #[inline(always)]
+    fn note_and_look(&mut self, index: u16) -> Option<bool> {
         let Self { qps, tables, windows, timers, owing, .. } = self;
-        let Some(entry) = qps.by_index(index) else { return };
+        let entry = qps.by_index(index)?;
         if std::mem::take(&mut entry.tally.overrun) {
             end_for_overrun(entry, tables, windows);
         }
@@ -437,7 +456,9 @@ impl Engine {
             entry.owing = true;
             owing.push(index);
         }
+        let has_to_send = entry.has_to_send();
         self.call_waiting(window);
+        Some(has_to_send)
     }
 
     /// Queues those that found no room in a window, if there is room again.
