@@ -22,7 +22,7 @@ use ferroce_transport::{Completion, Level, PlainCompletion, Status, Time, WorkKi
 use ferroce_wire::Qpn;
 
 use crate::cqe::{TOLD, WORDS, decode, encode, encode_plain};
-use crate::engine::qp_shared::QpShared;
+use crate::engine::qp_shared::{QpShared, note_most};
 use crate::owners::{Heard, Owners};
 use crate::waiters::Waiters;
 
@@ -55,8 +55,6 @@ struct Taking {
     owners: Owners,
     /// Where it is written down what the program takes off, if it is.
     record: Option<ProgramRing>,
-    /// The most completions that were there when some were taken off. Between two such moments it only fills.
-    most: usize,
 }
 
 impl Taking {
@@ -131,6 +129,11 @@ impl Taking {
     }
 }
 
+/// A number of completions.
+fn count(many: usize) -> u32 {
+    u32::try_from(many).unwrap_or(u32::MAX)
+}
+
 /// What a record says of a completion that is taken, or thrown away.
 #[inline]
 fn polled(cq: CqId, completion: &Completion, is_forgotten: bool) -> Polled {
@@ -170,6 +173,8 @@ fn take_from(
 pub(crate) struct CqShared {
     pub(crate) id: CqId,
     capacity: AtomicU32,
+    /// The most completions that were there when some were taken off. Between two such moments it only fills.
+    most: AtomicU32,
     taking: Mutex<Taking>,
     /// There may be completions: a look that costs next to nothing, for threads that look again and again.
     filled: AtomicBool,
@@ -208,13 +213,13 @@ impl CqShared {
         Self {
             id,
             capacity: AtomicU32::new(capacity),
+            most: AtomicU32::new(0),
             taking: Mutex::new(Taking {
                 rings: Vec::new(),
                 first: 0,
                 kept: VecDeque::new(),
                 owners: Owners::default(),
                 record: None,
-                most: 0,
             }),
             filled: AtomicBool::new(false),
             untold: AtomicBool::new(false),
@@ -242,8 +247,7 @@ impl CqShared {
     /// How full it is, and was.
     pub(crate) fn level(&self) -> Level {
         let taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = |many: usize| u32::try_from(many).unwrap_or(u32::MAX);
-        Level::new(count(taking.len()), count(taking.most), self.capacity())
+        Level::new(count(taking.len()), self.most.load(Ordering::Relaxed), self.capacity())
     }
 
     /// Has an event on the channel wait for so many completions, but no longer than `period`.
@@ -295,7 +299,17 @@ impl CqShared {
     /// Takes completions off, oldest first; how many.
     #[inline]
     pub(crate) fn take(&self, into: &mut [Completion]) -> usize {
-        if self.is_filled() { self.take_some(into) } else { 0 }
+        if self.is_filled() { self.take_some(into, 0) } else { 0 }
+    }
+
+    /// As [`take`](Self::take), for a thread that was handed so many completions past the queue: they stand in front.
+    #[inline]
+    pub(crate) fn take_beside(&self, into: &mut [Completion], handed: usize) -> usize {
+        if self.is_filled() {
+            return handed + self.take_some(&mut into[handed..], handed);
+        }
+        note_most(&self.most, count(handed));
+        handed
     }
 
     /// Whether there may be completions to take off.
@@ -304,12 +318,15 @@ impl CqShared {
         self.filled.load(Ordering::Acquire)
     }
 
-    fn take_some(&self, into: &mut [Completion]) -> usize {
+    fn take_some(&self, into: &mut [Completion], handed: usize) -> usize {
         let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let taking = &mut *taking;
-        // An engine that adds something sets it afterwards. So it is found below, or it is set again.
-        self.filled.swap(false, Ordering::AcqRel);
-        taking.most = taking.most.max(taking.len());
+        // An engine that adds something sets it afterwards. So it is found below, or it is set again. As long as something is
+        // kept that no ring shows, it stays set: nothing may pass that by.
+        if taking.kept.is_empty() {
+            self.filled.swap(false, Ordering::AcqRel);
+        }
+        note_most(&self.most, count(handed + taking.len()));
         let mut heard = Heard::NONE;
         let taken = if taking.record.is_some() {
             cold_path();
@@ -343,6 +360,8 @@ impl CqShared {
     pub(crate) fn forget(&self, qpn: Qpn) {
         let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let Taking { rings, kept, record, .. } = &mut *taking;
+        // Before a ring is seen empty: see `is_passed_by`.
+        self.filled.store(true, Ordering::SeqCst);
         for (_, ring) in rings {
             kept.extend(std::iter::from_fn(|| ring.pop()));
         }
@@ -353,19 +372,16 @@ impl CqShared {
             }
         }
         kept.retain(|words| decode(words).qpn != qpn);
-        self.filled.store(true, Ordering::Release);
     }
 
     /// Whether it has completions of a queue pair that no thread has taken off.
     pub(crate) fn holds(&self, qpn: Qpn) -> bool {
         let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let Taking { rings, kept, .. } = &mut *taking;
-        // They cannot be looked at in their rings.
+        // They cannot be looked at in their rings. Before one is seen empty: see `is_passed_by`.
+        self.filled.store(true, Ordering::SeqCst);
         for (_, ring) in rings {
             kept.extend(std::iter::from_fn(|| ring.pop()));
-        }
-        if !kept.is_empty() {
-            self.filled.store(true, Ordering::Release);
         }
         kept.iter().any(|words| decode(words).qpn == qpn)
     }
@@ -496,6 +512,21 @@ impl CqSide {
 
     pub(crate) fn shared(&self) -> &CqShared {
         &self.shared
+    }
+
+    /// Whether a completion of this engine may be handed to a thread past the queue: none is there that comes before it, and no
+    /// thread waits for one or has asked for an event.
+    ///
+    /// What was taken out of the ring and is kept shows in `filled`: that is set before the ring is emptied, and stays set as long
+    /// as something is kept. So the ring is looked at first. A thread that asks for an event or leaves a waker from here on has
+    /// come after what is handed over now: it will find nothing, and nothing is left to be found.
+    #[inline]
+    pub(crate) fn is_passed_by(&self) -> bool {
+        let shared = &self.shared;
+        self.producer.is_empty()
+            && !shared.filled.load(Ordering::SeqCst)
+            && shared.armed.load(Ordering::SeqCst) == ARMED_NOT
+            && !shared.waiters.are_any()
     }
 
     /// Whether there is room for one more completion. There is no less until one is added.

@@ -13,9 +13,11 @@ use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, resize};
 use crate::cqe::WORDS;
 use crate::engine::Engine;
 use crate::engine::qp_shared::QpShared;
+use crate::engines::Polled;
 use crate::error::NicCreateError;
 use crate::limits::Limits;
 use crate::nic::Nic;
+use crate::visit::Visit;
 
 /// Both ends of a ring.
 type Ends = (Producer<WORDS>, Consumer<WORDS>);
@@ -211,11 +213,25 @@ impl CompletionQueue {
                 return taken;
             }
         }
-        let mut turned = false;
+        let (mut turned, mut handed) = (false, 0);
         for engine in self.engines() {
-            turned |= self.nic.engines().poll(engine);
+            match self.nic.engines().poll(engine) {
+                Polled::Nothing => {}
+                Polled::Turned => turned = true,
+                Polled::Came(visit, polls) => {
+                    turned = true;
+                    handed += self.take_in(visit, polls, &mut into[handed..]);
+                }
+            }
         }
-        if turned { self.shared.take(into) } else { 0 }
+        if turned { self.shared.take_beside(into, handed) } else { 0 }
+    }
+
+    /// Takes in what a poll of this number has found; how many completions there are of it already. Aside, so that a poll that
+    /// finds nothing is short.
+    #[inline(never)]
+    fn take_in(&self, visit: Visit<'_>, polls: u64, into: &mut [Completion]) -> usize {
+        self.nic.engines().take_in_for(visit, polls, self.shared.id, into)
     }
 
     /// Whether [`take`](Self::take) may find completions: a look that costs nothing.

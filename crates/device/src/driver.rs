@@ -116,7 +116,19 @@ impl Driver {
         }
     }
 
+    /// As [`needed_at`](Self::needed_at), with the time in nanoseconds, of which the last is never.
+    #[inline(always)]
+    pub(crate) fn needed_at_nanos(&self, time: u64) {
+        if time < self.doze.until() {
+            self.needed_sooner(Time::from_nanos(time));
+        }
+    }
+
     fn needed_sooner(&self, time: Time) {
+        // A parked driver wakes a tick later at least: mostly it does so anyway, and the clock need not be asked.
+        if self.duty.state().is_parked() && (time + table::TICK).nanos() >= self.doze.until() {
+            return;
+        }
         if self.doze.no_later_than(due(self.duty.state(), time, clock::now).nanos()) {
             self.wake();
         }

@@ -16,10 +16,11 @@ use ferroce_switchboard::slot_of;
 use ferroce_sys::clock;
 use ferroce_sys::sync::lock;
 use ferroce_sys::sync::{Calls, Share, Turnstile};
+use ferroce_transport::Completion;
 use ferroce_wire::Qpn;
 use slab::Slab;
 
-use crate::completion::Wake;
+use crate::completion::{CqId, Wake};
 use crate::driver::Driver;
 use crate::engine::freight::Freight;
 use crate::engine::{Engine, Reason};
@@ -160,6 +161,17 @@ pub(crate) struct Engines {
     pub(crate) member: Arc<Membership>,
     /// What happens is written down.
     pub(crate) records: AtomicBool,
+}
+
+/// What became of a poll of an engine.
+pub(crate) enum Polled<'a> {
+    /// There was nothing to do.
+    Nothing,
+    /// There may be completions now.
+    Turned,
+    /// Something has come, and the thread is still inside: it has to be [taken in](Engines::take_in_for). And the number of the
+    /// poll.
+    Came(Visit<'a>, u64),
 }
 
 /// A thread is inside of all engines of a device.
@@ -348,14 +360,13 @@ impl Engines {
         }
     }
 
-    /// Turns an engine for a thread that looked for completions and found none. Whether there may be some
-    /// now.
+    /// Turns an engine for a thread that looked for completions and found none.
     #[inline]
-    pub(crate) fn poll(&self, index: usize) -> bool {
+    pub(crate) fn poll(&self, index: usize) -> Polled<'_> {
         let station = &self.stations[index];
         let Some(mut visit) = self.try_enter(index) else {
             station.shut_out();
-            return true;
+            return Polled::Turned;
         };
         let polls = station.polls.load(Ordering::Relaxed).wrapping_add(1);
         station.polls.store(polls, Ordering::Relaxed);
@@ -363,7 +374,7 @@ impl Engines {
         let looks = station.expects_packets() || polls.is_multiple_of(POLLS_BETWEEN_LOOKS);
         let whole = |visit, reason| {
             station.has_polled(polls, poll_whole(visit, reason));
-            true
+            Polled::Turned
         };
         if (looks || station.driver.is_rung()) && !station.driver.is_disarmed() {
             return whole(visit, Reason::Polled);
@@ -373,16 +384,36 @@ impl Engines {
             return whole(visit, if looks { Reason::Watched } else { Reason::SocketSkipped });
         }
         if looks && !visit.sees_nothing() {
-            let Some(received) = visit.take_what_came() else { return whole(visit, Reason::InboxFilled) };
-            visit.leave();
-            station.has_polled(polls, received > 0);
-            return true;
+            return Polled::Came(visit, polls);
         }
         match visit.leave_at_rest() {
             // Nothing was found. Others may run after a whole turn: these are often enough.
-            Ok(()) => false,
+            Ok(()) => Polled::Nothing,
             // The bell has rung.
             Err(visit) => whole(visit, Reason::SocketSkipped),
+        }
+    }
+
+    /// Takes in what has come, for a thread that polls this queue; how many completions it was handed past the queue.
+    #[inline]
+    pub(crate) fn take_in_for(
+        &self,
+        mut visit: Visit<'_>,
+        polls: u64,
+        cq: CqId,
+        into: &mut [Completion],
+    ) -> usize {
+        let station = &self.stations[visit.index()];
+        match visit.take_what_came(cq, into) {
+            Some((received, handed)) => {
+                visit.leave();
+                station.has_polled(polls, received > 0);
+                handed
+            }
+            None => {
+                station.has_polled(polls, poll_whole(visit, Reason::InboxFilled));
+                0
+            }
         }
     }
 

@@ -343,7 +343,15 @@ fn known<W: Work>(requests: impl Iterator<Item = impl Borrow<W>>) -> Posted {
 
 /// Takes up to `wanted` places in a queue of this depth, as many as there are; how many were taken before,
 /// and how many now.
+#[inline(always)]
 fn reserve(used: &AtomicU32, depth: u32, wanted: usize) -> (u32, u32) {
+    if wanted == 1 {
+        let more = |used: u32| (used < depth).then_some(used.wrapping_add(1));
+        return match used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(before) => (before, 1),
+            Err(before) => (before, 0),
+        };
+    }
     let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
     let free = |used: u32| depth.saturating_sub(used).min(wanted);
     let more = |used: u32| (free(used) > 0).then(|| used + free(used));

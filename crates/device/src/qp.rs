@@ -610,7 +610,7 @@ impl Qp {
         self.addressee()?.post(requests)
     }
 
-    #[inline]
+    #[inline(always)]
     fn addressee(&self) -> Result<Addressee<'_>, PostListError> {
         if !self.nic.is_ours() {
             return Err(PostListError::new(0, PostError::OtherProcess));

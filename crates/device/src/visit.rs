@@ -6,11 +6,12 @@ use std::ops::{Deref, DerefMut};
 use ferroce_progress::table::ROUNDS;
 use ferroce_sys::clock;
 use ferroce_sys::sync::{Calls, Inside};
-use ferroce_transport::{SendRequest, Time};
+use ferroce_transport::{Completion, SendRequest, Time};
 use ferroce_wire::Qpn;
 
-use crate::completion::Wake;
+use crate::completion::{CqId, Wake};
 use crate::driver::Driver;
+use crate::engine::host::Tables;
 use crate::engine::{Engine, Reason, Turned};
 use crate::engines::{Engines, Station};
 
@@ -102,15 +103,19 @@ impl<'a> Visit<'a> {
         turned
     }
 
-    /// Takes in what has come to an engine at rest; how many packets. `None` if that takes a whole turn.
+    /// Takes in what has come to an engine at rest, for a thread that polls this queue: how many packets, and how many
+    /// completions it was handed past the queue. `None` if that takes a whole turn.
     #[inline]
-    pub(crate) fn take_what_came(&mut self) -> Option<usize> {
+    pub(crate) fn take_what_came(&mut self, cq: CqId, into: &mut [Completion]) -> Option<(usize, usize)> {
         if !self.inside.is_plain() || self.inside.is_called() {
             return None;
         }
+        self.inside.tables.open_hand(cq, into.len());
         let turned = self.inside.take_what_came(clock::now(), self.engines);
+        let Tables { hand, now, .. } = &mut self.inside.tables;
+        let handed = hand.give(into, *now);
         self.after_turn(turned, true, Calls::empty());
-        Some(turned.received)
+        Some((turned.received, handed))
     }
 
     /// What a turn could not finish rings for the next one, beside what is left of the calls that it has heard.
@@ -138,9 +143,9 @@ impl<'a> Visit<'a> {
         let (engines, driver) = (self.engines, &self.station.driver);
         // Mostly nothing is to be done outside, and no thread has rung.
         if self.inside.has_nothing_to_tell() {
-            let next = self.inside.wants_to_run_at();
+            let next = self.inside.wants_to_run_at_nanos();
             match self.leave_at_rest() {
-                Ok(()) => return driver.needed_at(next),
+                Ok(()) => return driver.needed_at_nanos(next),
                 Err(visit) => self = visit,
             }
         }

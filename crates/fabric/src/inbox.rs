@@ -107,6 +107,14 @@ impl Inbox {
         self.received.iter().zip(slots).map(|(received, slot)| (received, &slot[..received.len]))
     }
 
+    /// What has come, if that is one datagram: so it mostly is.
+    #[must_use]
+    #[inline]
+    pub fn only(&self) -> Option<(&Received, &[u8])> {
+        let [received] = &self.received[..] else { return None };
+        Some((received, self.bytes.get(..received.len)?))
+    }
+
     /// How many have come.
     #[must_use]
     pub fn len(&self) -> usize {

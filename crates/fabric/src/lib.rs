@@ -122,6 +122,19 @@ pub trait Fabric: Send {
     /// Sends everything in the outbox and empties it. What cannot be sent is lost and counted.
     fn send(&mut self, outbox: &mut Outbox) -> Sent;
 
+    /// Sends so many packets that are one run by themselves, without an outbox: the first of them has `segment` bytes. Whether the
+    /// network took them, in one call; `None` if this is not done so. Unless it took them, nothing was sent, and
+    /// [`send`](Self::send) has to find out why.
+    fn send_alone(
+        &mut self,
+        _route: &Route,
+        _bytes: &[u8],
+        _segment: usize,
+        _packets: usize,
+    ) -> Option<bool> {
+        None
+    }
+
     /// Replaces what is in the inbox by what has arrived, as much as fits, without waiting.
     /// An inbox that was not filled to the brim means that nothing more is there.
     ///
@@ -176,6 +189,11 @@ pub trait Fabric: Send {
         false
     }
 
+    /// A source port that packets can always leave from, without being asked for it first.
+    fn own_port(&self) -> Option<u16> {
+        None
+    }
+
     /// Whether every packet leaves with the call that is given it, and nothing is done to it or written down of it.
     fn is_plain(&self) -> bool {
         false
@@ -204,6 +222,10 @@ impl<F: Fabric + ?Sized> Fabric for Box<F> {
 
     fn send(&mut self, outbox: &mut Outbox) -> Sent {
         (**self).send(outbox)
+    }
+
+    fn send_alone(&mut self, route: &Route, bytes: &[u8], segment: usize, packets: usize) -> Option<bool> {
+        (**self).send_alone(route, bytes, segment, packets)
     }
 
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<()> {
@@ -244,6 +266,10 @@ impl<F: Fabric + ?Sized> Fabric for Box<F> {
 
     fn holds_packets(&self) -> bool {
         (**self).holds_packets()
+    }
+
+    fn own_port(&self) -> Option<u16> {
+        (**self).own_port()
     }
 
     fn is_plain(&self) -> bool {

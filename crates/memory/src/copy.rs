@@ -34,6 +34,8 @@ use ferroce_transport::AtomicOp;
 use portable as bulk;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use x86_64 as bulk;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) use x86_64::onward;
 
 /// Places bytes in registered memory, rising, the end last.
 ///

@@ -8,6 +8,7 @@
 
 mod allocation;
 mod copy;
+mod crc;
 mod error;
 mod keys;
 mod place;
@@ -17,6 +18,7 @@ mod windows;
 
 pub use allocation::Allocation;
 pub use copy::{Fold, Passes, copy_in};
+pub use crc::ShortCrc;
 pub use error::{AccessError, MemoryError};
 pub use place::{Opened, Place};
 pub use probe::{is_readable, is_writable};

@@ -1,7 +1,5 @@
 //! What a queue pair knows about itself and its peer.
 
-use core::time::Duration;
-
 use ferroce_wire::{PKey, PathMtu, QKey, Qpn, RnrTimer};
 
 use crate::completion::{Completion, PlainCompletion};
@@ -47,11 +45,12 @@ impl Connection {
     }
 
     /// How long an acknowledgement may take (IBA 9.7.6.1.3): 4.096 us times a power of
-    /// two, or for ever.
-    pub(crate) const fn ack_timeout(&self) -> Option<Duration> {
+    /// two, or for ever; in nanoseconds.
+    #[inline]
+    pub(crate) const fn ack_timeout_nanos(&self) -> Option<u64> {
         match self.timeout {
             0 => None,
-            code => Some(Duration::from_nanos(4096 << (code & 31))),
+            code => Some(4096 << (code & 31)),
         }
     }
 

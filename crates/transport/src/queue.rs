@@ -210,7 +210,7 @@ impl Receive {
 
     /// Becomes this request, which has this number in its queue. Allocates only if it has more pieces than there is
     /// capacity for.
-    #[inline]
+    #[inline(always)]
     pub fn set(&mut self, number: u32, id: u64, sges: &[Sge]) {
         self.number = number;
         self.id = id;
@@ -317,6 +317,7 @@ impl ReceiveQueue {
     }
 
     /// Appends a request. False, and nothing changed, if the queue is full or the request has too many pieces.
+    #[inline]
     pub fn push(&mut self, id: u64, sges: &[Sge]) -> bool {
         let Ok(count) = u8::try_from(sges.len()) else { return false };
         if self.len() >= self.depth || sges.len() > self.max_sge {
@@ -366,7 +367,7 @@ impl ReceiveQueue {
     }
 
     /// The oldest request, if it has one piece: its number, its name and the piece.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn oldest_in_one(&self) -> Option<(u32, u64, &Sge)> {
         let slot = self.head as usize & (self.ids.len() - 1);
         let &(id, 1) = self.ids.get(slot).filter(|_| !self.is_empty())? else { return None };

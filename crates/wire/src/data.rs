@@ -43,6 +43,30 @@ pub enum DataVerb {
     Acknowledge(Aeth),
 }
 
+/// A SEND of one packet that brings nothing but its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoneSend {
+    /// The partition.
+    pub pkey: PKey,
+    /// Its place in the sequence of packets.
+    pub psn: Psn,
+    /// The responder is asked to acknowledge.
+    pub ack_request: bool,
+    /// The receiver is asked to raise a completion event.
+    pub solicited: bool,
+}
+
+/// An acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoneAck {
+    /// The partition.
+    pub pkey: PKey,
+    /// How far the packets of the one that hears it have come.
+    pub psn: Psn,
+    /// What it says of that.
+    pub aeth: Aeth,
+}
+
 impl DataPacket {
     /// Bytes before the payload.
     #[must_use]
@@ -159,6 +183,45 @@ impl DataPacket {
         let bytes = packet.get(at..)?.get(..payload)?;
         // Made where it stays: to copy it costs as much as to read it.
         Some((words.data(place, verb, payload), bytes))
+    }
+
+    /// As [`parse`](Self::parse), for a SEND of one packet to this queue pair, and nothing else: with fewer questions.
+    #[inline(always)]
+    #[must_use]
+    pub fn parse_send(packet: &[u8], dest: Qpn) -> Option<(LoneSend, &[u8])> {
+        let (bth, rest) = packet.split_first_chunk::<{ Bth::LEN }>()?;
+        let Words([first, second, third]) = Words::of(bth);
+        // The opcode, and the version of the header.
+        if first & 0xff0f_0000 != 0x0400_0000 || second != dest.get() || !packet.len().is_multiple_of(4) {
+            return None;
+        }
+        let behind = ICRC_LEN + (first >> 20 & 3) as usize;
+        let payload = rest.get(..rest.len().checked_sub(behind)?)?;
+        if payload.len() > PathMtu::B4096.bytes() {
+            return None;
+        }
+        let head = LoneSend {
+            pkey: PKey((first & 0xffff) as u16),
+            psn: Psn::new(third & 0x00ff_ffff),
+            ack_request: third >> 31 != 0,
+            solicited: first & 0x0080_0000 != 0,
+        };
+        Some((head, payload))
+    }
+
+    /// As [`parse`](Self::parse), for an acknowledgement to this queue pair, and nothing else: with fewer questions.
+    #[inline(always)]
+    #[must_use]
+    pub fn parse_ack(packet: &[u8], dest: Qpn) -> Option<LoneAck> {
+        let packet: &[u8; Bth::LEN + Aeth::LEN + ICRC_LEN] = packet.try_into().ok()?;
+        let (bth, rest) = packet.split_first_chunk::<{ Bth::LEN }>()?;
+        let Words([first, second, third]) = Words::of(bth);
+        // The opcode, no pad, and the version of the header.
+        if first & 0xff3f_0000 != 0x1100_0000 || second != dest.get() {
+            return None;
+        }
+        let (psn, pkey) = (Psn::new(third & 0x00ff_ffff), PKey((first & 0xffff) as u16));
+        Some(LoneAck { pkey, psn, aeth: Aeth::parse(rest.first_chunk()?) })
     }
 
     /// As [`parse`](Self::parse), from the first [`HEAD`](Self::HEAD) bytes of a packet that has `len` of them, or all if it has fewer. With it
@@ -382,6 +445,32 @@ mod tests {
         }
     }
 
+    /// The ways for one kind of packet alone say the same too, and take whatever is of their kind and to their queue pair.
+    fn compare_lone(bytes: &[u8], parsed: Option<&(DataPacket, &[u8])>) {
+        let word =
+            |at: usize| bytes.get(at..at + 4).map_or(0, |word| u32::from_be_bytes(word.try_into().unwrap()));
+        let dest = Qpn::new(word(4) & 0xff_ffff);
+        let other = Qpn::new(dest.get() ^ 1);
+        assert_eq!(DataPacket::parse_send(bytes, other), None);
+        assert_eq!(DataPacket::parse_ack(bytes, other), None);
+        // Reserved bits next to the queue pair are left to the long way.
+        let is_clean = word(4) >> 24 == 0;
+        let send = DataPacket::parse_send(bytes, dest);
+        let ack = DataPacket::parse_ack(bytes, dest);
+        match parsed {
+            Some((data, payload)) if is_clean && bytes[0] == 4 => {
+                let DataPacket { pkey, psn, ack_request, solicited, .. } = *data;
+                assert_eq!(send, Some((LoneSend { pkey, psn, ack_request, solicited }, *payload)));
+                assert_eq!(ack, None);
+            }
+            Some((DataPacket { pkey, psn, verb: DataVerb::Acknowledge(aeth), .. }, _)) if is_clean => {
+                assert_eq!(ack, Some(LoneAck { pkey: *pkey, psn: *psn, aeth: *aeth }));
+                assert_eq!(send, None);
+            }
+            _ => assert_eq!((send, ack), (None, None)),
+        }
+    }
+
     /// Whatever bytes come, it says the same as the long way or nothing.
     fn compare(bytes: &[u8]) -> bool {
         let head = &bytes[..bytes.len().min(DataPacket::HEAD)];
@@ -396,7 +485,9 @@ mod tests {
             assert!(matches!(body, Body::RcResponse(Response::Read(_, same)) if same == payload));
             return true;
         }
-        let Some((data, payload)) = DataPacket::parse(bytes) else { return false };
+        let parsed = DataPacket::parse(bytes);
+        compare_lone(bytes, parsed.as_ref());
+        let Some((data, payload)) = parsed else { return false };
         let mut packet = Packet::parse(bytes).expect("what is no packet is nothing here either");
         assert!(!packet.fecn && !packet.becn);
         // Who receives it does not look at this one.

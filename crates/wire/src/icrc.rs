@@ -104,6 +104,48 @@ enum Family {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(u32);
 
+/// The seeds that were asked for last, one for each of the first places in a run: packets to and from a peer are mostly as long as
+/// those before them.
+#[derive(Clone, Copy, Debug)]
+pub struct Seeds([Known; 2]);
+
+/// A seed, and what it is for.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    flow: Flow,
+    packet_len: usize,
+    seed: Seed,
+}
+
+impl Seeds {
+    /// None yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        let flow = Flow { base: 0, family: Family::V6 };
+        // No packet is as long.
+        Self([Known { flow, packet_len: usize::MAX, seed: Seed(0) }; 2])
+    }
+
+    /// What [`Flow::seed`] says of a packet of this length with this place in its run as its identification.
+    #[inline(always)]
+    pub fn of(&mut self, flow: &Flow, packet_len: usize, place: u16) -> Seed {
+        match self.0.get_mut(usize::from(place)) {
+            Some(known) if known.packet_len == packet_len && known.flow == *flow => known.seed,
+            Some(known) => {
+                *known = Known { flow: *flow, packet_len, seed: flow.seed(packet_len, place) };
+                known.seed
+            }
+            None => flow.seed(packet_len, place),
+        }
+    }
+}
+
+impl Default for Seeds {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Flow {
     /// Packets between these addresses and ports that may not be fragmented (as
     /// devices send RoCEv2), or `None` if one is IPv4 and the other IPv6.
@@ -265,9 +307,57 @@ impl Seed {
         digest.finish()
     }
 
+    /// Writes the ICRC into the last four bytes of a packet that this is the seed of, as [`Flow::seal`] does, with another way to the
+    /// CRC. That is asked first: it gets the register that the first byte meets, and the bytes, and may leave them to the usual
+    /// way.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub fn seal_by(
+        self,
+        packet: &mut [u8],
+        crc: impl FnOnce(u32, &[u8]) -> Option<u32>,
+    ) -> Result<(), BufferTooSmall> {
+        let have = packet.len();
+        match packet.split_last_chunk_mut() {
+            Some((covered, icrc)) if covered.len() >= Bth::LEN => {
+                *icrc = self.icrc_by(covered, crc).to_le_bytes();
+                Ok(())
+            }
+            _ => Err(BufferTooSmall { need: Bth::LEN + ICRC_LEN, have }),
+        }
+    }
+
+    /// Whether the ICRC of a packet that this is the seed of is right, as [`Flow::verify`] has it; with another way to the CRC, as
+    /// [`seal_by`](Self::seal_by) has it.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_right_by(self, packet: &[u8], crc: impl FnOnce(u32, &[u8]) -> Option<u32>) -> bool {
+        match packet.split_last_chunk() {
+            Some((covered, icrc)) if covered.len() >= Bth::LEN => {
+                self.icrc_by(covered, crc) == u32::from_le_bytes(*icrc)
+            }
+            _ => false,
+        }
+    }
+
+    /// As [`icrc`](Self::icrc), by another way if that takes it.
+    #[inline(always)]
+    fn icrc_by(self, covered: &[u8], crc: impl FnOnce(u32, &[u8]) -> Option<u32>) -> u32 {
+        let register = self.register(covered.get(Bth::VARIANT_BYTE).copied().unwrap_or(0));
+        crc(register, covered).unwrap_or_else(|| self.icrc(covered))
+    }
+
+    /// The register that the first byte of the packet meets.
+    #[inline(always)]
+    fn register(self, variant_byte: u8) -> u32 {
+        !(self.0 ^ VARIANT_BYTE_AS_ONES[usize::from(variant_byte)])
+    }
+
     #[inline]
     fn icrc_of_short(self, covered: &[u8; SHORT]) -> u32 {
-        let register = !(self.0 ^ VARIANT_BYTE_AS_ONES[usize::from(covered[Bth::VARIANT_BYTE])]);
+        let register = self.register(covered[Bth::VARIANT_BYTE]);
         let mut first = [0; SHORT];
         first[..4].copy_from_slice(&register.to_le_bytes());
         let bytes = covered.iter().zip(first).zip(&SHORT_EFFECTS);
@@ -381,6 +471,47 @@ mod tests {
                     assert_eq!(computed, by_the_book(&ip, &UDP, &packet[..len]), "{len} {variant} {ip:?}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn another_way_to_the_crc_gets_what_it_needs_and_may_leave_it() {
+        let flow = Flow::of(&v4(3, true), &UDP);
+        // The register is that of CRC-32, before its end is turned round.
+        let by_hasher = |register: u32, bytes: &[u8]| {
+            let mut hasher = Hasher::new_with_initial(!register);
+            hasher.update(bytes);
+            Some(hasher.finalize())
+        };
+        for len in 16..80 {
+            let mut expected = [0x3c; 80];
+            expected[4] = 0xc0;
+            let seed = flow.seed(len, 3);
+            let (mut left, mut taken) = (expected, expected);
+            flow.seal(&mut expected[..len], 3).unwrap();
+            seed.seal_by(&mut left[..len], |_, _| None).unwrap();
+            seed.seal_by(&mut taken[..len], by_hasher).unwrap();
+            assert_eq!((left, taken), (expected, expected));
+            assert!(seed.is_right_by(&expected[..len], by_hasher));
+            assert!(seed.is_right_by(&expected[..len], |_, _| None));
+            assert!(!flow.seed(len, 4).is_right_by(&expected[..len], by_hasher));
+            expected[len - 5] ^= 1;
+            assert!(!seed.is_right_by(&expected[..len], by_hasher));
+            assert!(!seed.is_right_by(&expected[..len], |_, _| None));
+        }
+        assert!(!flow.seed(15, 3).is_right_by(&[0; 15], by_hasher));
+        assert!(flow.seed(15, 3).seal_by(&mut [0; 15], by_hasher).is_err());
+    }
+
+    #[test]
+    fn seeds_that_are_known_are_those_that_are_computed() {
+        let flows = [v4(0, true), v6(), v4(0, false)].map(|ip| Flow::of(&ip, &UDP));
+        let mut seeds = Seeds::new();
+        for round in 0..500_usize {
+            // Each of these stays for a while, and comes back.
+            let (flow, len, place) = (&flows[round / 7 % 3], 16 + 4 * (round / 5 % 4), round / 3 % 4);
+            let place = u16::try_from(place).unwrap();
+            assert_eq!(seeds.of(flow, len, place), flow.seed(len, place), "round {round}");
         }
     }
 

@@ -65,14 +65,14 @@ mod print;
 mod short;
 
 pub use captured::{Captured, Note, Notes};
-pub use data::{DataPacket, DataVerb};
+pub use data::{DataPacket, DataVerb, LoneAck, LoneSend};
 pub use error::{BufferTooSmall, EmitError, ParseError};
 pub use frame::{Frame, Icrc};
 pub use header::{
     Aeth, AtomicAckEth, AtomicEth, AtomicMasks, Bth, CreditCode, Deth, Feth, Grh, Ieth, Imm, NakCode,
     ReservedSyndrome, Reth, RnrTimer, Syndrome, Xrceth,
 };
-pub use icrc::{Digest, Flow, ICRC_LEN, Seed};
+pub use icrc::{Digest, Flow, ICRC_LEN, Seed, Seeds};
 pub use mtu::PathMtu;
 pub use num::{Gid, Lkey, Msn, PKey, Psn, QKey, Qpn, Rkey, Srqn};
 pub use opcode::{Headers, Opcode, OpcodeInfo, Operation, Position, Role, Service};

@@ -6,11 +6,11 @@
 //! what a turn does around it, as far as it does anything; whatever is out of the ordinary is left to a turn.
 
 use ferroce_fabric::{Path, Toward};
-use ferroce_memory::Passes;
+use ferroce_memory::{Passes, ShortCrc};
 use ferroce_progress::Posting;
 use ferroce_switchboard::slot_of;
 use ferroce_transport::{Accessor, DataSink, PayloadSource, ReceiveRequest, SendFlags, SendRequest};
-use ferroce_wire::{Aeth, Bth, DataPacket, Flow, ICRC_LEN, Qpn};
+use ferroce_wire::{Aeth, Bth, DataPacket, Flow, ICRC_LEN, Qpn, Seeds};
 
 use super::Engine;
 use super::host::{View, view};
@@ -60,10 +60,20 @@ impl Engine {
         let now = tables.now;
         let window = windows.get(entry.window);
         let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
-        let passes = port.passes;
-        let sent = port.alone(RUN, way).and_then(|(buffer, way)| {
-            let mut run =
-                Run { buffer, flow: &way.flow, by, passes, len: 0, packets: 0, segment: 0, slot: 0 };
+        let (passes, crc) = (port.passes, port.crc);
+        let sent = port.alone(RUN, way).and_then(|(buffer, seeds, way)| {
+            let mut run = Run {
+                buffer,
+                flow: &way.flow,
+                seeds,
+                by,
+                passes,
+                crc,
+                len: 0,
+                packets: 0,
+                segment: 0,
+                slot: 0,
+            };
             let is_sent = entry.machine.post_alone(now, request, window, &mut host, &mut run);
             is_sent.then_some((run.slot, run.segment, run.len, run.packets))
         });
@@ -92,9 +102,11 @@ impl Engine {
 struct Run<'a> {
     buffer: &'a mut [u8],
     flow: &'a Flow,
+    seeds: &'a mut Seeds,
     /// Whose memory the payload is.
     by: Accessor,
     passes: Passes,
+    crc: ShortCrc,
     /// Bytes.
     len: usize,
     packets: usize,
@@ -119,7 +131,9 @@ impl DataSink<View<'_>> for &mut Run<'_> {
             return false;
         }
         // Cannot fail: every packet has room for a header and an ICRC.
-        let _ = self.flow.seal(buffer, place);
+        let seed = self.seeds.of(self.flow, len, place);
+        let crc = self.crc;
+        let _ = seed.seal_by(buffer, |before, bytes| crc.of(before, bytes));
         if is_first {
             self.segment = len;
             self.slot = slot_of(data.dest_qp);

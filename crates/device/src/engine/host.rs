@@ -14,6 +14,7 @@ use ferroce_transport::{
 use ferroce_wire::{Lkey, Qpn, Rkey};
 use slab::Slab;
 
+use super::hand::Hand;
 use super::qps::Tally;
 use super::recording::{Bytes, Recording};
 use super::srq_side::{self, SrqSide};
@@ -35,6 +36,8 @@ pub(crate) struct Tables {
     /// Completion queues whose events wait for more completions, and how long.
     put_off: Vec<(Time, CqId)>,
     pub(crate) wakes: Vec<Wake>,
+    /// What a thread that polls is handed past its completion queue.
+    pub(crate) hand: Hand,
     pub(crate) now: Time,
     /// What happens is written down, if so.
     pub(crate) record: Option<Box<Recording>>,
@@ -60,6 +63,7 @@ impl Tables {
             touched: Vec::new(),
             put_off: Vec::new(),
             wakes: Vec::new(),
+            hand: Hand::default(),
             now: Time::ZERO,
             record: None,
         }
@@ -73,6 +77,7 @@ impl Tables {
     /// Adds a completion; false if it was lost.
     fn complete(&mut self, cq: CqId, completion: &Completion) -> bool {
         let Some(Some(side)) = self.cqs.get_mut(cq.0 as usize) else { return true };
+        self.hand.close_for(cq);
         if !side.touched {
             self.touched.push(cq);
         }
@@ -83,10 +88,26 @@ impl Tables {
     #[inline(never)]
     fn complete_told(&mut self, cq: CqId, completion: &Completion) -> bool {
         let Some(Some(side)) = self.cqs.get_mut(cq.0 as usize) else { return true };
+        self.hand.close_for(cq);
         if !side.touched {
             self.touched.push(cq);
         }
         side.push_told(completion, self.now)
+    }
+
+    /// A thread polls this queue, takes so many completions, and takes in what has come: it may be handed them past the queue.
+    #[inline]
+    pub(crate) fn open_hand(&mut self, cq: CqId, room: usize) {
+        let side = self.cqs.get(cq.0 as usize).and_then(Option::as_ref);
+        self.hand.open(cq, side, room);
+    }
+
+    /// A thread that was to be handed completions has panicked: they go into their queue.
+    pub(super) fn take_back_hand(&mut self) {
+        let (cq, held) = self.hand.take_back();
+        for plain in held {
+            self.complete(cq, &plain.whole());
+        }
     }
 
     /// A completion queue gets its first queue pair in this engine; false if it had one.
@@ -202,8 +223,9 @@ impl View<'_> {
     /// As [`complete`](Self::complete), of work that went well and has nothing more to tell.
     #[inline]
     fn complete_plain(&mut self, cq: CqId, plain: &PlainCompletion) -> bool {
-        let Tables { cqs, touched, now, .. } = &mut *self.tables;
+        let Tables { cqs, touched, hand, now, .. } = &mut *self.tables;
         let Some(Some(side)) = cqs.get_mut(cq.0 as usize) else { return self.noted(cq, true) };
+        hand.close_for(cq);
         if !side.touched {
             touched.push(cq);
         }
@@ -286,6 +308,11 @@ impl Host for View<'_> {
         if self.tally.held.is_some() || self.tables.is_recorded() {
             return self.complete_send(number, plain.whole());
         }
+        if self.tables.hand.takes(self.send_cq, plain) {
+            // Its place is free at once: the program hears of it before it can post again.
+            self.tally.ended.count_send(Status::Success);
+            return;
+        }
         self.tally.sends += 1;
         if self.complete_plain(self.send_cq, plain) {
             self.tally.ended.count_send(Status::Success);
@@ -296,6 +323,11 @@ impl Host for View<'_> {
     fn complete_plain_receive(&mut self, number: u32, plain: &PlainCompletion) {
         if self.tables.is_recorded() {
             return self.complete_receive(number, plain.whole());
+        }
+        if self.tables.hand.takes(self.receive_cq, plain) {
+            self.tally.receives_handed += 1;
+            self.tally.ended.count_receive(Status::Success);
+            return;
         }
         self.tally.receives += 1;
         if self.complete_plain(self.receive_cq, plain) {

@@ -5,14 +5,17 @@ use ferroce_fabric::Received;
 use ferroce_fabric::{Path, PathChoice, PathReason};
 use ferroce_record::{PacketFlags, Refusal};
 use ferroce_switchboard::slot_of;
+use ferroce_transport::{QueuePair, Time, Window};
 use ferroce_wire::{DataPacket, Flow, Packet, ParseError, Qpn, Service};
 
 use super::Engine;
 use super::follow::Follow;
-use super::host::view;
+use super::host::{Tables, View, view};
+use super::port::Port;
 use super::qps::{Entry, index_of};
 use super::recorded;
 use super::sender::{Came, Sender};
+use super::windows::Windows;
 use crate::engines::Engines;
 
 /// What is known of the packets that arrived together.
@@ -34,14 +37,92 @@ pub(super) struct Familiar {
     dest: Qpn,
 }
 
+impl Familiar {
+    #[inline(always)]
+    fn is_from(&self, datagram: &Received) -> bool {
+        self.ends.source == datagram.source && self.ends.local == datagram.local
+    }
+
+    /// Takes in the first packets of a datagram as far as they are for this queue pair, and nothing is out of the ordinary with
+    /// them: as [`take_data`](Engine::take_data), but the queue pair is looked for once. Messages of one packet and
+    /// acknowledgements, which is all that comes to a program that waits for each answer, are looked at with fewer questions.
+    #[inline(always)]
+    fn take(
+        &self,
+        entry: &mut Entry,
+        segment: usize,
+        bytes: &[u8],
+        (tables, windows, port): (&mut Tables, &mut Windows, &mut Port),
+    ) -> Begun {
+        let (dest, segment, crc) = (self.dest, segment.max(1), port.crc);
+        let (now, window) = (tables.now, windows.get(entry.window));
+        let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
+        let mut begun = Begun::default();
+        while let Some(rest) = bytes.get(begun.bytes..).filter(|rest| !rest.is_empty()) {
+            let packet = rest.get(..segment).unwrap_or(rest);
+            let place = u16::try_from(begun.packets).unwrap_or(0);
+            let (machine, flow) = (&mut entry.machine, &self.flow);
+            let send = DataPacket::parse_send(packet, dest).filter(|_| !machine.may_pass_over());
+            let ack = if send.is_none() { DataPacket::parse_ack(packet, dest) } else { None };
+            let is_lone = send.is_some() || ack.is_some();
+            let mut is_right = || {
+                let seed = port.seeds.of(flow, packet.len(), place);
+                seed.is_right_by(packet, |before, bytes| crc.of(before, bytes))
+            };
+            let taken = if is_lone {
+                // Nothing is placed, and nothing believed, before this.
+                is_right()
+                    && (match (&send, &ack) {
+                        (Some((head, payload)), _) => {
+                            machine.take_send(now, head, payload, window, &mut host)
+                        }
+                        (None, Some(ack)) => machine.take_only_ack(now, ack, window, &mut host),
+                        (None, None) => false,
+                    } || take_any(machine, now, packet, window, &mut host))
+            } else {
+                match DataPacket::parse(packet) {
+                    None => false,
+                    // It was not looked at.
+                    Some((data, _)) if data.dest_qp != dest => return begun,
+                    Some((data, payload)) => {
+                        machine.passes_over(&data)
+                            || (flow.verify(packet, place).is_ok()
+                                && machine.take_data(now, &data, payload, window, &mut host))
+                    }
+                }
+            };
+            if !taken {
+                begun.is_refused = true;
+                return begun;
+            }
+            begun.packets += 1;
+            begun.bytes += packet.len();
+        }
+        begun
+    }
+}
+
+/// Takes in a packet whose ICRC is right and that has more to it than its kind mostly has. Whether it could; else nothing has
+/// changed.
+#[cold]
+fn take_any(
+    machine: &mut QueuePair,
+    now: Time,
+    packet: &[u8],
+    window: &mut Window,
+    host: &mut View<'_>,
+) -> bool {
+    let Some((data, payload)) = DataPacket::parse(packet) else { return false };
+    machine.take_data(now, &data, payload, window, host)
+}
+
 /// How far a datagram was taken in at once.
-struct Begun<'a> {
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Begun {
     packets: usize,
-    /// The queue pair that they were for, if there were any.
-    touched: Option<u16>,
-    /// The packets behind them.
-    rest: &'a [u8],
-    /// The first of these is out of the ordinary: it was looked at.
+    /// The bytes of these packets.
+    bytes: usize,
+    /// The first packet behind them is out of the ordinary: it was looked at.
     is_refused: bool,
 }
 
@@ -97,9 +178,46 @@ fn mark_of(sender: &Sender) -> PacketFlags {
 }
 
 impl Engine {
-    /// Takes in a datagram, or several that arrived as one; how many packets.
-    pub(super) fn take_datagram(&mut self, datagram: &Received, bytes: &[u8], around: &Engines) -> usize {
-        if around.member.locals().is_foreign(datagram.source, &mut self.distant) {
+    /// Takes in the only datagram that has come, if it is from the peer that most are from, as far as nothing is out of the ordinary
+    /// with it. Then what it was, and how far it was taken in; [`take_datagram`](Self::take_datagram) has to go on from there.
+    #[inline(always)]
+    pub(super) fn take_only(&mut self, around: &Engines) -> Option<(Begun, usize)> {
+        let Self { qps, tables, windows, familiar, port, inbox, distant, .. } = self;
+        let (datagram, bytes) = inbox.only()?;
+        let familiar = familiar.as_ref().filter(|familiar| familiar.is_from(datagram))?;
+        if tables.is_recorded() || around.member.locals().is_foreign(datagram.source, distant) {
+            return None;
+        }
+        let entry = qps.get(familiar.dest)?;
+        let begun = familiar.take(entry, datagram.segment, bytes, (tables, windows, port));
+        Some((begun, bytes.len()))
+    }
+
+    /// Whether the only datagram, which has so many bytes, was taken in as a whole: its packets. Then all is done with it.
+    #[inline(always)]
+    pub(super) fn has_taken(&mut self, begun: Begun, len: usize) -> Option<usize> {
+        let Begun { packets, bytes, .. } = begun;
+        if bytes != len || packets == 0 {
+            return None;
+        }
+        let congested = self.inbox.only().is_some_and(|(datagram, _)| datagram.traffic_class & 3 == 3);
+        self.counters.packets_received += packets as u64;
+        self.counters.ecn_marked += if congested { packets as u64 } else { 0 };
+        if let Some(index) = self.familiar.as_ref().map(|familiar| index_of(familiar.dest)) {
+            self.after(index);
+        }
+        Some(packets)
+    }
+
+    /// Takes in a datagram, or several that arrived as one; how many packets. `begun` says how far that was done, if it was.
+    pub(super) fn take_datagram(
+        &mut self,
+        datagram: &Received,
+        bytes: &[u8],
+        begun: Option<Begun>,
+        around: &Engines,
+    ) -> usize {
+        if begun.is_none() && around.member.locals().is_foreign(datagram.source, &mut self.distant) {
             let packets = datagram.packets().max(1);
             self.counters.packets_received += packets;
             self.counters.foreign_source += packets;
@@ -112,7 +230,10 @@ impl Engine {
             self.counters.malformed += 1;
             return 1;
         }
-        let Begun { mut packets, mut touched, rest, is_refused } = self.take_familiar(datagram, bytes);
+        let Begun { mut packets, bytes: done, is_refused } =
+            begun.unwrap_or_else(|| self.take_familiar(datagram, bytes));
+        let rest = bytes.get(done..).unwrap_or_default();
+        let mut touched = self.familiar.as_ref().filter(|_| packets > 0).map(|known| index_of(known.dest));
         self.counters.packets_received += packets as u64;
         self.counters.ecn_marked += if congested { packets as u64 } else { 0 };
         if rest.is_empty() {
@@ -157,42 +278,16 @@ impl Engine {
     }
 
     /// Takes in the first packets of a datagram, as far as they are for the queue pair that packets are mostly for, and nothing is
-    /// out of the ordinary with them: as [`take_data`](Self::take_data), but the queue pair is looked for once.
-    #[inline(always)]
-    fn take_familiar<'a>(&mut self, datagram: &Received, bytes: &'a [u8]) -> Begun<'a> {
-        let mut begun = Begun { packets: 0, touched: None, rest: bytes, is_refused: false };
-        let Self { qps, tables, windows, familiar, .. } = self;
-        let Some(Familiar { ends, flow, dest }) = familiar else { return begun };
-        if ends.source != datagram.source || ends.local != datagram.local || tables.is_recorded() {
-            return begun;
-        }
-        let Some(entry) = qps.get(*dest) else { return begun };
-        let (now, window) = (tables.now, windows.get(entry.window));
-        let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
-        while !begun.rest.is_empty() {
-            let (packet, rest) = begun.rest.split_at(datagram.segment.max(1).min(begun.rest.len()));
-            let parsed = DataPacket::parse(packet);
-            // Where it was read, without a copy.
-            let Some((data, payload)) = &parsed else {
-                begun.is_refused = true;
-                break;
-            };
-            if data.dest_qp != *dest {
-                break;
+    /// out of the ordinary with them.
+    fn take_familiar(&mut self, datagram: &Received, bytes: &[u8]) -> Begun {
+        let Self { qps, tables, windows, familiar, port, .. } = self;
+        let familiar = familiar.as_ref().filter(|familiar| familiar.is_from(datagram));
+        match familiar.and_then(|familiar| Some((familiar, qps.get(familiar.dest)?))) {
+            Some((familiar, entry)) if !tables.is_recorded() => {
+                familiar.take(entry, datagram.segment, bytes, (tables, windows, port))
             }
-            if !entry.machine.passes_over(data) {
-                let place = u16::try_from(begun.packets).unwrap_or(0);
-                begun.is_refused = flow.verify(packet, place).is_err()
-                    || !entry.machine.take_data(now, data, payload, window, &mut host);
-                if begun.is_refused {
-                    break;
-                }
-            }
-            begun.packets += 1;
-            begun.touched = Some(index_of(*dest));
-            begun.rest = rest;
+            _ => Begun::default(),
         }
-        begun
     }
 
     /// Takes in a packet of a SEND or WRITE for which nothing is out of the ordinary. `None` if it is not
@@ -225,7 +320,7 @@ impl Engine {
             let ends = Ends { source: datagram.source, local: datagram.local };
             self.familiar = (is_usual && self.is_plain()).then_some(Familiar { ends, flow, dest });
         }
-        let Self { qps, tables, windows, .. } = self;
+        let Self { qps, tables, windows, port, .. } = self;
         let entry = qps.get(dest)?;
         if entry.machine.passes_over(data) {
             if tables.is_recorded() {
@@ -233,7 +328,10 @@ impl Engine {
             }
             return Some(index_of(dest));
         }
-        flow.verify(bytes, u16::try_from(place).unwrap_or(0)).ok()?;
+        let seed = port.seeds.of(&flow, bytes.len(), u16::try_from(place).unwrap_or(0));
+        if !seed.is_right_by(bytes, |before, bytes| port.crc.of(before, bytes)) {
+            return None;
+        }
         if tables.is_recorded() {
             recorded::came(tables, entry, (bytes, payload.len()), mark(datagram));
             run.told = true;

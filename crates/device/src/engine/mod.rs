@@ -15,6 +15,7 @@ mod farewell;
 pub(crate) mod follow;
 pub(crate) mod freight;
 mod from_lanes;
+mod hand;
 pub(crate) mod handles;
 pub(crate) mod host;
 mod idle_poll;

@@ -26,7 +26,7 @@ const BTH_DEST_QP: std::ops::Range<usize> = 5..8;
 
 impl Engine {
     /// Lets every queue pair that may have something to send do so.
-    #[inline]
+    #[inline(always)]
     pub(super) fn transmit(&mut self, acks: Acks, around: &Engines) {
         if !self.ready.is_empty() {
             self.transmit_ready(acks, around);

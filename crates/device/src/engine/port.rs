@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 use ferroce_fabric::{Fabric, Inbox, Outbox, Route, Sent, Toward};
-use ferroce_memory::{Opened, Passes, Place};
+use ferroce_memory::{Opened, Passes, Place, ShortCrc};
 use ferroce_switchboard::slot_of;
 use ferroce_transport::{Access, Accessor, DataSink, PayloadSource, Transmit};
-use ferroce_wire::{Bth, DataPacket, DataVerb, Digest, ICRC_LEN, Seed, SendTail};
+use ferroce_wire::{Bth, DataPacket, DataVerb, Digest, ICRC_LEN, Seed, Seeds, SendTail};
 
 use super::host::{Tables, View};
 use super::lanes::Lanes;
@@ -28,8 +28,15 @@ pub(crate) struct Port {
     outbox: Outbox,
     /// How packets may leave together, as the fabric said after it last sent some.
     limits: (usize, usize),
+    /// The port that packets can always leave from, as the fabric said in the last whole turn.
+    own_port: Option<u16>,
     /// How payloads come into packets.
     pub(crate) passes: Passes,
+    /// How the CRC of short packets is found.
+    pub(super) crc: ShortCrc,
+    /// The beginnings of the CRCs of packets that come, and of those that leave by themselves.
+    pub(super) seeds: Seeds,
+    pub(super) seeds_out: Seeds,
     /// What goes through memory instead.
     pub(crate) lanes: Lanes,
     /// What is not used any more, but kept open: the kernel counts the sockets of a device.
@@ -55,7 +62,9 @@ impl Port {
         let limits = limits(&*fabric);
         let outbox = Outbox::new(OUTBOX_BYTES, OUTBOX_RUNS);
         let lanes = Lanes::new(slot);
-        Self { fabric, outbox, limits, passes: Passes::faster(), lanes, failed: None }
+        let (passes, crc) = (Passes::faster(), ShortCrc::new());
+        let (seeds, seeds_out) = Default::default();
+        Self { fabric, outbox, limits, own_port: None, passes, crc, seeds, seeds_out, lanes, failed: None }
     }
 
     /// Lets go of the network: from now on everything is lost.
@@ -75,6 +84,7 @@ impl Port {
     }
 
     /// Sends what waits.
+    #[inline]
     pub(crate) fn flush(&mut self, counters: &mut DeviceCounters) {
         if !self.outbox.is_empty() {
             self.flush_wire(counters);
@@ -101,11 +111,21 @@ impl Port {
 
     /// Room for a run of up to so many bytes that is to leave by itself, and the way that it takes. Else nothing has changed.
     #[inline(always)]
-    pub(super) fn alone<'a>(&'a mut self, len: usize, way: &'a mut Way) -> Option<(&'a mut [u8], &'a Way)> {
-        if self.limits.0 < 2 || !self.outbox.is_empty() || !way.is_ready(&mut *self.fabric) {
+    pub(super) fn alone<'a>(
+        &'a mut self,
+        len: usize,
+        way: &'a mut Way,
+    ) -> Option<(&'a mut [u8], &'a mut Seeds, &'a Way)> {
+        let is_ready = way.leaves_from(self.own_port) || way.is_ready(&mut *self.fabric);
+        if self.limits.0 < 2 || !self.outbox.is_empty() || !is_ready {
             return None;
         }
-        Some((self.outbox.room_alone(len)?, way))
+        Some((self.outbox.room_alone(len)?, &mut self.seeds_out, way))
+    }
+
+    /// Asks the fabric what it can always do.
+    pub(super) fn ask_fabric(&mut self) {
+        self.own_port = self.fabric.own_port();
     }
 
     /// Sends a run that was written into the room of [`alone`](Self::alone): its first packet has `segment` bytes.
@@ -117,6 +137,15 @@ impl Port {
         packets: usize,
         counters: &mut DeviceCounters,
     ) {
+        if let Some(bytes) = self.outbox.room_alone(len)
+            && let Some(is_sent) = self.fabric.send_alone(to.route, bytes, segment, packets)
+        {
+            counters.send_calls += 1;
+            if is_sent {
+                counters.packets_sent += packets as u64;
+                return;
+            }
+        }
         self.outbox.commit_alone(to, (segment, len), packets);
         let sent = self.fabric.send(&mut self.outbox);
         // How long runs may be changes with one that is refused.
@@ -226,7 +255,8 @@ impl Port {
     fn added(&mut self, cargo: Cargo, place: usize, way: &Way) {
         if let Some(buffer) = self.outbox.room(cargo.len) {
             // Cannot fail: every packet has room for a header and an ICRC.
-            let _ = way.flow.seal(buffer, identification(place));
+            let seed = way.flow.seed(buffer.len(), identification(place));
+            let _ = seed.seal_by(buffer, |before, bytes| self.crc.of(before, bytes));
             self.sealed(cargo, place, way);
         }
     }
@@ -453,6 +483,12 @@ impl Way {
             self.leave_from(port);
         }
         true
+    }
+
+    /// Whether packets leave from this port, and are wanted to: then nothing has to be asked for.
+    #[inline(always)]
+    fn leaves_from(&self, own: Option<u16>) -> bool {
+        own == Some(self.wanted_port) && self.wanted_port == self.route.source_port
     }
 
     /// Packets leave from another port from now on.

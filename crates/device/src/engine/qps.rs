@@ -101,6 +101,8 @@ pub(crate) struct Tally {
     pub(crate) sends: u32,
     /// Completions of receives: their places are free when the program has seen them.
     pub(crate) receives: u32,
+    /// Receives whose completions a thread that polls is handed past the queue: their places are free at once.
+    pub(crate) receives_handed: u32,
     /// A completion queue had no room: the queue pair must go into error.
     pub(crate) overrun: bool,
     /// All completions since the queue pair was made, by status; these are never taken away.

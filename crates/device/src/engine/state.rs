@@ -232,6 +232,7 @@ impl Engine {
     /// Takes note whether it is so. Each whole turn does; what changes it is done before one, or says that it is not so any more.
     #[inline]
     pub(super) fn note_plain(&mut self) {
+        self.port.ask_fabric();
         self.is_plain = self.port.fabric.is_plain()
             && !self.broken
             && !self.tables.is_recorded()

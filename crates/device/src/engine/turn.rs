@@ -129,7 +129,9 @@ impl Engine {
         self.answer(&turned, around);
         self.port.flush(&mut self.counters);
         self.gather.left();
-        self.tables.settle();
+        if !self.tables.is_settled() {
+            self.tables.settle();
+        }
         turned.unsent = !self.ready.is_empty();
         self.turning = false;
         turned
@@ -161,6 +163,20 @@ impl Engine {
         let held = self.port.fabric.holds_packets().then(|| self.tables.now + HELD);
         let stamps = self.follow.waits().then(|| self.tables.now + stamps::LOOK);
         sooner(sooner(sooner(soon, held), stamps), self.port.lanes.look_at())
+    }
+
+    /// As [`wants_to_run_at`](Self::wants_to_run_at) in nanoseconds, of which the last is never; for an engine that has [nothing to
+    /// tell](Self::has_nothing_to_tell), so that no event waits for company.
+    #[inline]
+    pub(crate) fn wants_to_run_at_nanos(&self) -> u64 {
+        if !self.is_plain() {
+            return self.wants_to_run_at().map_or(u64::MAX, Time::nanos);
+        }
+        let timer = self.timers.next().map_or(u64::MAX, Time::nanos);
+        if self.owing.is_empty() {
+            return timer;
+        }
+        timer.min(self.kept_until.unwrap_or(self.tables.now + ACK_RIDE).nanos())
     }
 
     /// Those that found no room in a lane look again.
@@ -338,13 +354,10 @@ impl Engine {
     /// want to be called later, or have failed.
     pub(crate) fn after(&mut self, index: u16) {
         // Those that waited for what this one has no longer under way come before it.
-        self.note(index);
+        let Some(has_to_send) = self.note_and_look(index) else { return };
         // Most packets that come leave nothing to send but an acknowledgement, which waits with those that are owed. A record
         // also hears what a queue pair waits for.
-        let is_recorded = self.tables.is_recorded();
-        if let Some(entry) = self.qps.by_index(index)
-            && (entry.has_to_send() || is_recorded)
-        {
+        if has_to_send || self.tables.is_recorded() {
             self.queue(index);
         }
     }
@@ -404,8 +417,14 @@ impl Engine {
 
     /// As [`after`](Self::after), when there is nothing to send.
     pub(crate) fn note(&mut self, index: u16) {
+        self.note_and_look(index);
+    }
+
+    /// As [`note`](Self::note); and whether there is something to send all the same. `None` if the queue pair is gone.
+    #[inline(always)]
+    fn note_and_look(&mut self, index: u16) -> Option<bool> {
         let Self { qps, tables, windows, timers, owing, .. } = self;
-        let Some(entry) = qps.by_index(index) else { return };
+        let entry = qps.by_index(index)?;
         if std::mem::take(&mut entry.tally.overrun) {
             end_for_overrun(entry, tables, windows);
         }
@@ -414,6 +433,7 @@ impl Engine {
         // a completion queue as large as its queues never overflows. The rest is free at once.
         let sends_told = std::mem::take(&mut entry.tally.sends);
         let receives_told = std::mem::take(&mut entry.tally.receives);
+        let receives_handed = std::mem::take(&mut entry.tally.receives_handed);
         let standing = entry.machine.standing();
         let done = entry.counted - standing.sends.min(entry.counted);
         entry.counted -= done;
@@ -422,6 +442,9 @@ impl Engine {
         // A receive that was taken ends with a completion, sooner or later, unless it was reset.
         let done = entry.counted_receives - standing.receives.min(entry.counted_receives);
         entry.counted_receives -= done;
+        if receives_handed > 0 {
+            entry.shared.heard(0, receives_handed);
+        }
         if entry.machine.state() == State::Reset {
             entry.shared.receives_retired(done.saturating_sub(receives_told));
         }
@@ -433,7 +456,9 @@ impl Engine {
             entry.owing = true;
             owing.push(index);
         }
+        let has_to_send = entry.has_to_send();
         self.call_waiting(window);
+        Some(has_to_send)
     }
 
     /// Queues those that found no room in a window, if there is room again.
@@ -539,28 +564,44 @@ impl Engine {
         if let Some(record) = &mut self.tables.record {
             record.tick();
         }
+        let mut begun = None;
+        // So it is with most: there is nothing to be moved about.
+        if let Some((only, len)) = self.take_only(around) {
+            if let Some(packets) = self.has_taken(only, len) {
+                self.note_taken(len, packets, around);
+                return Turned { received: packets, more: self.inbox.is_full(), unsent: false };
+            }
+            begun = Some(only);
+        }
         let inbox = std::mem::replace(&mut self.inbox, Inbox::new(0));
         let mut received = 0;
         for (datagram, bytes) in inbox.iter() {
-            let packets = self.take_datagram(datagram, bytes, around);
+            let packets = self.take_datagram(datagram, bytes, begun.take(), around);
             received += packets;
-            self.held += bytes.len().max(packets * PACKET_BYTES);
-            if self.held >= STREAM_BYTES && !self.owing.is_empty() {
-                self.held = 0;
-                self.queue_owing();
-                self.transmit(Acks::Send, around);
-                self.port.flush(&mut self.counters);
-            }
+            self.note_taken(bytes.len(), packets, around);
         }
         let more = inbox.is_full();
         self.inbox = inbox;
         Turned { received, more, unsent: false }
     }
 
+    /// Notes that so much was taken in: a peer that sends a stream is told now and then how far that has come.
+    #[inline(always)]
+    fn note_taken(&mut self, bytes: usize, packets: usize, around: &Engines) {
+        self.held += bytes.max(packets * PACKET_BYTES);
+        if self.held >= STREAM_BYTES && !self.owing.is_empty() {
+            self.held = 0;
+            self.queue_owing();
+            self.transmit(Acks::Send, around);
+            self.port.flush(&mut self.counters);
+        }
+    }
+
     /// A turn panicked and did not come to its end: nothing here can be trusted. All work fails.
     pub(super) fn give_up(&mut self) {
         self.broken = true;
         self.not_plain();
+        self.tables.take_back_hand();
         self.port.fail();
         self.inbox = Inbox::new(INBOX);
         self.scratch = vec![0; ferroce_wire::MAX_PACKET_LEN].into();

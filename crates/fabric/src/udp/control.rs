@@ -107,7 +107,7 @@ impl Control {
 
     /// What is in the first `used` bytes, as the kernel has written them.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn notes(&self, used: usize) -> Notes {
         // Most datagrams come with none, or with how they were put together and nothing else.
         if used == 0 {
@@ -122,7 +122,7 @@ impl Control {
     }
 
     /// How the datagram was put together, if the first message says so.
-    #[inline]
+    #[inline(always)]
     fn size_alone(&self) -> Option<usize> {
         let (head, value) = self.bytes[..ALONE].split_first_chunk::<HEADER>()?;
         let size = value.first_chunk().filter(|_| *head == SIZE_ALONE)?;

@@ -151,7 +151,7 @@ impl Messages {
     }
 
     /// The same, with the name where it lies.
-    #[inline]
+    #[inline(always)]
     pub(super) fn received_from(&self, at: usize) -> Option<(usize, &Name, Notes)> {
         let header = &self.headers[at];
         if header.msg_hdr.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {

@@ -40,7 +40,7 @@ use senders::{Need, Senders};
 use sending::Sending;
 pub use socket::{Binding, Sharing, Socket};
 
-use super::{Fabric, Inbox, Outbox, PORT, PortRefusal, Run, Sent, Tiding};
+use super::{Fabric, Inbox, Outbox, PORT, PortRefusal, Route, Run, Sent, Tiding};
 use ferroce_sys::fork::Record;
 
 /// How to open a [`UdpFabric`].
@@ -267,6 +267,17 @@ impl Fabric for UdpFabric {
         sent
     }
 
+    fn send_alone(&mut self, route: &Route, bytes: &[u8], segment: usize, packets: usize) -> Option<bool> {
+        if route.source_port != self.port {
+            return None;
+        }
+        let is_sent = self.sending.send_bytes(&self.main, (route, bytes), segment, packets)?;
+        if is_sent {
+            self.senders.kept();
+        }
+        Some(is_sent)
+    }
+
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<()> {
         self.receiving.receive(self.main.socket(), inbox)
     }
@@ -292,6 +303,10 @@ impl Fabric for UdpFabric {
     fn tidings(&mut self, tell: &mut dyn FnMut(Tiding<'_>)) {
         let Self { news, main, senders, ears, port, .. } = self;
         news.tell(main, *port, senders, ears, tell);
+    }
+
+    fn own_port(&self) -> Option<u16> {
+        Some(self.port)
     }
 
     fn is_plain(&self) -> bool {

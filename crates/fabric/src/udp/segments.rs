@@ -41,9 +41,15 @@ impl Segments {
     }
 
     /// The segment size to tell the kernel, if this run may leave in one piece.
-    pub(super) fn cut(self, run: &Run) -> Option<u16> {
-        let fits = run.packets <= self.most && run.len <= LONGEST;
-        if run.packets > 1 && fits { u16::try_from(run.segment).ok() } else { None }
+    pub(super) fn cut_run(self, run: &Run) -> Option<u16> {
+        self.cut(run.segment, run.len, run.packets)
+    }
+
+    /// The same of a run of so many packets, which have `len` bytes together, and the first of them `segment`.
+    #[inline(always)]
+    pub(super) fn cut(self, segment: usize, len: usize, packets: usize) -> Option<u16> {
+        let fits = packets <= self.most && len <= LONGEST;
+        if packets > 1 && fits { u16::try_from(segment).ok() } else { None }
     }
 }
 

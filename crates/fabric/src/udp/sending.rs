@@ -71,22 +71,40 @@ impl Sending {
         run: &Run,
         sent: &mut Sent,
     ) -> bool {
-        let cut = self.segments.cut(run);
-        if run.stamp.is_some() || (cut.is_none() && run.packets > 1) {
+        if run.stamp.is_some() {
             return false;
         }
-        let socket = outgoing.socket();
-        let known = Known { route: run.route, cut, family: socket.family() };
-        if self.known != Some(known) && !self.get_to_know(known) {
-            return false;
-        }
-        self.alone.turn_to(0, outbox.bytes(run));
+        let what = (&run.route, outbox.bytes(run));
+        let Some(is_sent) = self.send_bytes(outgoing, what, run.segment, run.packets) else { return false };
         sent.calls += 1;
-        // SAFETY: the entry was set by `get_to_know`, and just now with bytes of the outbox, which is borrowed until the call
-        // is over.
-        let is_sent = unsafe { self.alone.send_one(socket.raw(), 0) }.is_ok();
         sent.packets += if is_sent { run.packets as u64 } else { 0 };
         is_sent
+    }
+
+    /// Sends a run that is one message in one call, whose first packet has `segment` bytes. Whether the system took it; `None` if it
+    /// was not asked.
+    #[inline(always)]
+    pub(super) fn send_bytes(
+        &mut self,
+        outgoing: &Outgoing,
+        (route, bytes): (&Route, &[u8]),
+        segment: usize,
+        packets: usize,
+    ) -> Option<bool> {
+        let cut = self.segments.cut(segment, bytes.len(), packets);
+        if cut.is_none() && packets > 1 {
+            return None;
+        }
+        let (socket, family) = (outgoing.socket(), outgoing.socket().family());
+        let is_known = |known: &Known| known.cut == cut && known.family == family && known.route == *route;
+        if !self.known.as_ref().is_some_and(is_known)
+            && !self.get_to_know(Known { route: *route, cut, family })
+        {
+            return None;
+        }
+        self.alone.turn_to(0, bytes);
+        // SAFETY: the entry was set by `get_to_know`, and just now with bytes that are borrowed until the call is over.
+        Some(unsafe { self.alone.send_one(socket.raw(), 0) }.is_ok())
     }
 
     /// Writes the name and the control messages of a run that leaves by itself. False if such a socket cannot reach the peer.
@@ -135,7 +153,7 @@ impl Batch<'_> {
             self.sent.unreachable += run.packets as u64;
             return;
         };
-        let cut = self.sending.segments.cut(run);
+        let cut = self.sending.segments.cut_run(run);
         if cut.is_some() {
             self.push(run, self.outbox.bytes(run), name, cut, run.packets);
             return;
@@ -213,7 +231,7 @@ impl Batch<'_> {
     /// this machine has one of them for itself alone, unless they are leased; a packet without one still arrives.
     fn describe(&mut self, at: usize) {
         let Unit { run, packets } = self.sending.units[at];
-        let cut = if packets > 1 { self.sending.segments.cut(&run) } else { None };
+        let cut = if packets > 1 { self.sending.segments.cut_run(&run) } else { None };
         let bound = self.sending.bound;
         self.sending.messages.control(at).describe(&run.route, cut, bound);
         self.sending.messages.measure(at);

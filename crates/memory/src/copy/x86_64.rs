@@ -332,7 +332,7 @@ static ONWARD: [u64; 2] = [onward(8 * FOLD + 32), onward(8 * FOLD - 32)];
 
 /// x to this power modulo the generator, its bits reversed. One more shift makes up for the bit that is missing in a
 /// product of reversed numbers.
-const fn onward(power: usize) -> u64 {
+pub(crate) const fn onward(power: usize) -> u64 {
     const GENERATOR: u32 = 0x04c1_1db7;
     let mut value = 1_u32;
     let mut done = 0;

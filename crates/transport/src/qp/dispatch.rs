@@ -1,6 +1,8 @@
 //! Which machine of a queue pair gets what: packets, calls for packets, time and failure.
 
-use ferroce_wire::{Body, DataPacket, DataVerb, Packet, Response, Service, Syndrome};
+use ferroce_wire::{
+    Body, DataPacket, DataVerb, LoneAck, LoneSend, PKey, Packet, Response, Service, Syndrome,
+};
 
 use crate::completion::{Envelope, Event};
 use crate::connection::Failed;
@@ -147,6 +149,35 @@ impl QueuePair {
         passes_over
     }
 
+    /// Whether [`passes_over`](Self::passes_over) may say yes.
+    #[inline(always)]
+    #[must_use]
+    pub const fn may_pass_over(&self) -> bool {
+        match &self.machine {
+            Machine::Rc { responder, .. } => responder.has_told_of_gap(),
+            Machine::Uc { .. } | Machine::Ud { .. } => true,
+        }
+    }
+
+    /// Takes in a SEND of one packet whose ICRC was found right, as [`take_data`](Self::take_data) does, if it is what comes next and
+    /// goes into its receive in one step. Else false, and that has to.
+    #[inline(always)]
+    pub fn take_send<H: Host>(
+        &mut self,
+        now: Time,
+        head: &LoneSend,
+        payload: &[u8],
+        window: &mut Window,
+        host: &mut H,
+    ) -> bool {
+        if !self.may_take(self.state.handles_requests(), head.pkey) {
+            return false;
+        }
+        let (machine, mut cx) = self.split(now, window, host);
+        let Machine::Rc { responder, .. } = machine else { return false };
+        responder.take_send(head, payload, &mut cx)
+    }
+
     /// Takes in a packet of a plain SEND or WRITE, or an acknowledgement, whose ICRC was found right, if it is what comes next and
     /// nothing is out of the ordinary. Else false, and [`handle_packet`](Self::handle_packet) has to take it.
     #[inline]
@@ -159,17 +190,19 @@ impl QueuePair {
         host: &mut H,
     ) -> bool {
         let DataVerb::Acknowledge(aeth) = data.verb else {
-            if !self.may_take(self.state.handles_requests(), data) {
+            if !self.may_take(self.state.handles_requests(), data.pkey) {
                 return false;
             }
             let (machine, mut cx) = self.split(now, window, host);
             let Machine::Rc { responder, .. } = machine else { return false };
             return responder.take_data(data, payload, &mut cx);
         };
-        if self.take_only_ack(now, data, window, host) {
+        let DataPacket { psn, pkey, .. } = *data;
+        if self.take_only_ack(now, &LoneAck { psn, pkey, aeth }, window, host) {
             return true;
         }
-        if !self.may_take(self.state.handles_responses(), data) || !matches!(aeth.syndrome, Syndrome::Ack(_))
+        if !self.may_take(self.state.handles_responses(), data.pkey)
+            || !matches!(aeth.syndrome, Syndrome::Ack(_))
         {
             return false;
         }
@@ -183,27 +216,26 @@ impl QueuePair {
 
     /// Takes in the acknowledgement of all that is under way, if that is one message of one packet and nothing is out of the
     /// ordinary: what a program gets that waits for each answer. Else false, and nothing has changed.
-    #[inline]
+    #[inline(always)]
     pub fn take_only_ack<H: Host>(
         &mut self,
         now: Time,
-        data: &DataPacket,
+        ack: &LoneAck,
         window: &mut Window,
         host: &mut H,
     ) -> bool {
-        let DataVerb::Acknowledge(aeth) = data.verb else { return false };
-        if !self.may_take(self.state.handles_responses(), data) {
+        if !self.may_take(self.state.handles_responses(), ack.pkey) {
             return false;
         }
         let (machine, mut cx) = self.split(now, window, host);
         let Machine::Rc { requester, .. } = machine else { return false };
-        requester.take_only_ack(data.psn, &aeth, &mut cx)
+        requester.take_only_ack(ack.psn, &ack.aeth, &mut cx)
     }
 
     /// Whether nothing is to be said of a packet before it is taken; `takes` is whether its kind is in this state.
     #[inline]
-    const fn may_take(&self, takes: bool, data: &DataPacket) -> bool {
-        takes && self.established && data.pkey.admits(self.connection.pkey)
+    const fn may_take(&self, takes: bool, pkey: PKey) -> bool {
+        takes && self.established && pkey.admits(self.connection.pkey)
     }
 
     /// Has heard of its peer.

@@ -5,7 +5,7 @@
 //! ([`Requester::poll`], [`Responder::poll`], [`Responder::handle_request`]): both do the same, and the simulator uses
 //! them in turn.
 
-use ferroce_wire::{Aeth, DataPacket, DataVerb, SendTail, Syndrome};
+use ferroce_wire::{Aeth, DataPacket, DataVerb, LoneSend, SendTail, Syndrome};
 
 use crate::arrival::Arrival;
 use crate::connection::Context;
@@ -122,11 +122,12 @@ impl Responder {
         if data.psn != self.expected {
             return false;
         }
-        if self.take_whole_send(data, payload, cx) {
+        let DataPacket { pkey, psn, ack_request, solicited, .. } = *data;
+        let is_whole = data.begins && data.ends && matches!(data.verb, DataVerb::Send(SendTail::Plain));
+        if is_whole && self.take_send(&LoneSend { pkey, psn, ack_request, solicited }, payload, cx) {
             return true;
         }
         let Some(arrival) = Arrival::of_data(data, payload) else { return false };
-        let DataPacket { psn, ack_request, solicited, .. } = *data;
         let taken = self.take(RequestInfo { psn, ack_request, solicited }, &arrival, payload, cx).is_ok();
         if taken {
             self.nak_sent = false;
@@ -138,22 +139,21 @@ impl Responder {
     /// As [`take_data`](Self::take_data), for a SEND of one packet, which has most of the ladder behind it: it needs no key and no
     /// message before it, and may be of any length up to the path MTU.
     #[inline(always)]
-    fn take_whole_send<H: Host>(
+    pub(crate) fn take_send<H: Host>(
         &mut self,
-        data: &DataPacket,
+        head: &LoneSend,
         payload: &[u8],
         cx: &mut Context<'_, H>,
     ) -> bool {
-        let is_whole = data.begins && data.ends && matches!(data.verb, DataVerb::Send(SendTail::Plain));
-        if !is_whole
+        if head.psn != self.expected
             || payload.len() > cx.connection.mtu.bytes()
-            || !self.inbound.take_whole(payload, data.solicited, cx)
+            || !self.inbound.take_whole(payload, head.solicited, cx)
         {
             return false;
         }
         self.passed(1, true);
-        if data.ack_request {
-            self.owed = Some(Owed::ack(data.psn));
+        if head.ack_request {
+            self.owed = Some(Owed::ack(head.psn));
         }
         self.nak_sent = false;
         cx.counters.requests_received += 1;

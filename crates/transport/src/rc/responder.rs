@@ -255,6 +255,11 @@ impl Responder {
         self.nak_sent && distance > 0 && distance < PLAUSIBLE
     }
 
+    /// Whether a request behind a gap would be [passed over](Self::is_deaf_to).
+    pub(crate) const fn has_told_of_gap(&self) -> bool {
+        self.nak_sent
+    }
+
     /// IBA 9.7.5.1.4: a repeated SEND or WRITE is acknowledged again, a READ is read again,
     /// an atomic gets its first result.
     fn repeat<H: Host>(

@@ -166,7 +166,8 @@ impl Retry {
     }
 
     fn arm<H>(&mut self, cx: &Context<'_, H>) {
-        self.ack_deadline = cx.connection.ack_timeout().map(|timeout| cx.now + timeout);
+        let after = |nanos| Time::from_nanos(cx.now.nanos().saturating_add(nanos));
+        self.ack_deadline = cx.connection.ack_timeout_nanos().map(after);
         self.arm_probe(cx);
     }
 

@@ -13,8 +13,8 @@ use ferroce_transport::{
     SendRequest, Sge, State, Time, Window,
 };
 use ferroce_wire::{
-    Aeth, Body, DataPacket, DataVerb, Imm, Lkey, Msn, Packet, PayloadLen, Psn, Request, Response, Reth, Rkey,
-    SendTail, Syndrome,
+    Aeth, Body, DataPacket, DataVerb, Imm, Lkey, LoneAck, LoneSend, Msn, Packet, PayloadLen, Psn, Request,
+    Response, Reth, Rkey, SendTail, Syndrome,
 };
 use rig::{Setup, Two};
 
@@ -191,8 +191,9 @@ impl World {
         let (pair, device) = (&mut self.two.pairs[side], &mut self.two.devices.0[side]);
         let window = &mut self.windows[side];
         match data_of(packet) {
-            Some((data, _)) if matches!(data.verb, DataVerb::Acknowledge(_)) => {
-                let is_taken = self.short.acks && pair.take_only_ack(self.now, &data, window, device);
+            Some((DataPacket { pkey, psn, verb: DataVerb::Acknowledge(aeth), .. }, _)) => {
+                let ack = LoneAck { pkey, psn, aeth };
+                let is_taken = self.short.acks && pair.take_only_ack(self.now, &ack, window, device);
                 if is_taken {
                     self.gone.acks += 1;
                     return;
@@ -202,7 +203,14 @@ impl World {
                 if pair.passes_over(&data) {
                     return;
                 }
-                if pair.take_data(self.now, &data, payload, window, device) {
+                let DataPacket { pkey, psn, ack_request, solicited, begins, ends, verb, .. } = data;
+                let head = LoneSend { pkey, psn, ack_request, solicited };
+                let is_whole = begins && ends && verb == DataVerb::Send(SendTail::Plain);
+                // A device asks only where nothing can be passed over.
+                let is_taken = is_whole
+                    && !pair.may_pass_over()
+                    && pair.take_send(self.now, &head, payload, window, device);
+                if is_taken || pair.take_data(self.now, &data, payload, window, device) {
                     self.gone.requests += 1;
                     return;
                 }
