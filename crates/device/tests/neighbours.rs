@@ -299,6 +299,7 @@ fn lies(slot: &Slot) {
 
 /// It was: a queue pair that was connected later to the same process was told that it shares memory, and its packets went over the
 /// network.
+/// And, now and then on a busy machine: the driver found the lie itself, and went to sleep without hanging up.
 #[test]
 fn after_a_lie_nothing_is_shared_with_that_process_again() {
     let (nic, mut peer) = meet("lies", 43);

@@ -65,8 +65,9 @@ impl Engine {
                 if let Some(neighbour) = self.port.lanes.get(slot) {
                     neighbour.give_up();
                 }
-                // It hangs up, so that the other process learns of it.
-                around.station(self.index).driver.wake();
+                // The driver hangs up, so that the other process learns of it. By a time: a driver that turns the engine itself does
+                // not sleep, and would sleep on.
+                around.station(self.index).driver.needed_at(Some(self.tables.now));
                 self.lose_neighbour(slot, incarnation, NotShared::Broken);
                 continue;
             }
