@@ -43,7 +43,10 @@ pub(crate) fn listen() -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen for Ctrl-C")?;
     let wait = move || {
         for _ in signals.forever() {
-            if ASKED.swap(true, Ordering::SeqCst) || !PATIENT.load(Ordering::SeqCst) {
+            // Before the question: the thread that finds it asked may be done, and patient no more, before this one goes on. It was: a
+            // ping that was interrupted on a busy machine ended without its summary, and with a failure.
+            let is_patient = PATIENT.load(Ordering::SeqCst);
+            if ASKED.swap(true, Ordering::SeqCst) || !is_patient {
                 // What the terminal shows of the key, and perhaps half a line, stays above.
                 let above = if io::stderr().is_terminal() { "\n" } else { "" };
                 eprintln!("{above}ferroce: interrupted; nothing more is done");
