@@ -392,7 +392,7 @@ fn succeeds(slot: &Slot) {
     Parent.wait();
 }
 
-/// Sends a WRITE of no bytes, and waits until it was taken out.
+/// Sends a WRITE of no bytes, and waits until it was taken out. So long the lifeline has to hold, which is in `reached`.
 fn write_nothing(slot: &Slot, reached: Reached, out: LaneFile, (dest_qp, psn): (Qpn, Psn)) {
     let [theirs, rung] = <[_; 2]>::try_from(reached.descriptors).expect("a line and a bell");
     let theirs = LineFile::accept(theirs.as_fd().try_clone_to_owned().expect("a copy")).expect("a line");
