@@ -3,7 +3,7 @@
 //!
 //! This is done only where no other way could tell the difference. The queue is empty, so nothing is overtaken; no thread waits
 //! for it and none has asked for an event, so no thread misses a call; nothing is written down. From the first completion on
-//! that goes into the queue after all, because it has more to tell or the thread has no room, all others follow it there. A
+//! that goes into the queue after all, because it has more to tell or the thread has no room, all others follow it there.
 //! What has to hold before the first one is asked in [`CqSide::is_passed_by`](crate::completion::CqSide::is_passed_by).
 
 use ferroce_transport::{Completion, PlainCompletion, Time, WorkKind};
